@@ -45,7 +45,7 @@ servers: $(VENV)/.heavy
 # What is another program without epoll and kernel stamps, as on macOS, and without the compiled receiver.
 define without_what_linux_has
 	LLAMA_LOAD_PORTABLE=1 $(PYTEST) -m "portable and not heavy and not timing" -n 2 $(call with_mark,portable)
-	LLAMA_LOAD_RECEIVER=python $(PYTEST) -m "not heavy and not timing" -n 2 $(addprefix tests/wire/test_,connections.py exchange.py slab.py)
+	LLAMA_LOAD_RECEIVER=python $(PYTEST) -m "not heavy and not timing" -n 2 $(addprefix tests/loadgen/wire/test_,connections.py exchange.py slab.py)
 endef
 
 # A whole run for each thing that only the real one shows.
@@ -141,7 +141,7 @@ $(VENV)/bin/python:
 	@$(PYTHON) -m venv $(VENV)
 
 # The receiver is compiled by the installation (scripts/hatch_build.py).
-BUILT := pyproject.toml scripts/hatch_build.py llama_load/wire/_receiver.c
+BUILT := pyproject.toml scripts/hatch_build.py llama_load/loadgen/wire/_receiver.c
 
 $(VENV)/.demo: $(BUILT) | $(VENV)/bin/python
 	@echo "Installing llama-load with its extra 'demo' …"

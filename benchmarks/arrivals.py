@@ -20,9 +20,9 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.harness import Bench, bench, heading, pair
-from llama_load.bundled import bundled
+from llama_load.ground.bundled import bundled
 from llama_load.run_folder import load_run
-from llama_load.targets.local_ports import free_port
+from llama_load.servers.local_ports import free_port
 
 RATE, SECONDS, BASELINE_USERS = 40, 30, 20
 SERVER = ("--first-token-ms", "980", "--interval-ms", "20")

@@ -19,16 +19,16 @@ from typing import Any
 from gevent.hub import Waiter
 
 from benchmarks.harness import heading
-from llama_load.targets.address import parse_url
-from llama_load.wire.answer_body import AnswerBody
-from llama_load.wire.connection import OPEN, Connection
-from llama_load.wire.exchange import Exchange
-from llama_load.wire.fair_queue import BUDGET_NS
-from llama_load.wire.phase_clock import DONE, PhaseClock
-from llama_load.wire.poller import READABLE
-from llama_load.wire.pool import ConnectionPool
-from llama_load.wire.read_loop import ReadLoop
-from llama_load.wire.request import Request, Timeouts
+from llama_load.loadgen.wire.answer_body import AnswerBody
+from llama_load.loadgen.wire.connection import OPEN, Connection
+from llama_load.loadgen.wire.exchange import Exchange
+from llama_load.loadgen.wire.fair_queue import BUDGET_NS
+from llama_load.loadgen.wire.phase_clock import DONE, PhaseClock
+from llama_load.loadgen.wire.poller import READABLE
+from llama_load.loadgen.wire.pool import ConnectionPool
+from llama_load.loadgen.wire.read_loop import ReadLoop
+from llama_load.loadgen.wire.request import Request, Timeouts
+from llama_load.servers.address import parse_url
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 ADDRESS = parse_url("http://127.0.0.1:9")

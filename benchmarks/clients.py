@@ -33,8 +33,8 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.harness import Cost, bench, heading, pair
-from llama_load.metrics.timing_error import COLUMNS as TRUTH_COLUMNS
-from llama_load.metrics.timing_error import errors_ms
+from llama_load.analysis.statistics.timing_error import COLUMNS as TRUTH_COLUMNS
+from llama_load.analysis.statistics.timing_error import errors_ms
 from llama_load.run_folder import load_run
 
 HERE = Path(__file__).resolve().parent

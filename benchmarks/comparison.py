@@ -22,9 +22,9 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.harness import Bench, bench, heading, headless_chat
-from llama_load.comparison.compare import BETTER, WORSE, Comparison, compare
-from llama_load.comparison.run_folder import folder_run
-from llama_load.comparison.side import MeasuredRun, Side
+from llama_load.analysis.comparison.compare import BETTER, WORSE, Comparison, compare
+from llama_load.analysis.comparison.run_folder import folder_run
+from llama_load.analysis.comparison.side import MeasuredRun, Side
 
 FIRST_TOKEN_MS, INTERVAL_MS, SLOWER = 60.0, 15.0, 1.1
 LOAD = (

@@ -25,11 +25,11 @@ import numpy as np
 import pynvml
 
 from benchmarks.harness import heading
-from llama_load.analysis.results import analyze
-from llama_load.observed.window import Window, window_of
-from llama_load.processes import listening, with_descendants
+from llama_load.analysis.results.results import analyze
+from llama_load.ground.processes import listening, with_descendants
+from llama_load.ground.units import MIB, NS_PER_S
 from llama_load.run_folder import load_run
-from llama_load.units import MIB, NS_PER_S
+from llama_load.run_folder.observed.window import Window, window_of
 
 EVERY_S = 0.2
 USUAL = ("-u", "8", "-t", "20s", "--at-end", "wait")

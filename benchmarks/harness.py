@@ -17,10 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from llama_load.bundled import bundled
-from llama_load.serving.launch import Server, start
-from llama_load.serving.simulated import read_log
-from llama_load.targets.local_ports import free_port
+from llama_load.ground.bundled import bundled
+from llama_load.servers.local_ports import free_port
+from llama_load.servers.serving.launch import Server, start
+from llama_load.servers.serving.simulated import read_log
 
 ENDS_WITHIN_S = 300
 

@@ -20,9 +20,9 @@ from pathlib import Path
 import psutil
 
 from benchmarks.harness import heading, headless_chat
-from llama_load.serving.launch import start
-from llama_load.serving.simulated import read_log
-from llama_load.targets.local_ports import free_port
+from llama_load.servers.local_ports import free_port
+from llama_load.servers.serving.launch import start
+from llama_load.servers.serving.simulated import read_log
 
 TURNS = 4
 PATIENCE_S = 90

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.harness import bench, heading, pair
-from llama_load.bundled import bundled
+from llama_load.ground.bundled import bundled
 from llama_load.run_folder import load_run
 
 USERS, REQUESTS, TOKENS = 64, 256, 100

@@ -11,11 +11,11 @@ import time
 import tracemalloc
 from dataclasses import replace
 
-from llama_load.live import LiveFigures
-from llama_load.live.exposition import exposition
-from llama_load.observed.record import to_batch
-from llama_load.units import NS_PER_S
-from llama_load.web.live_view import live_view
+from llama_load.ground.units import NS_PER_S
+from llama_load.loadgen.live import LiveFigures
+from llama_load.loadgen.live.exposition import exposition
+from llama_load.page.live_view import live_view
+from llama_load.run_folder.observed.record import to_batch
 from tests.make_records import record
 
 RATE_RPS = 2000

@@ -21,8 +21,8 @@ import termios
 import time
 
 from benchmarks.harness import bench, heading, headless_chat
-from llama_load.run.progress import LEAST_SPARK, SPARKS
-from llama_load.units import NS_PER_S
+from llama_load.ground.units import NS_PER_S
+from llama_load.loadgen.run.progress import LEAST_SPARK, SPARKS
 
 STAGES = (1, 8, 64)
 STAGE_S = 8

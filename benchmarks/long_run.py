@@ -23,10 +23,10 @@ import numpy as np
 import psutil
 
 from benchmarks.harness import heading
-from llama_load.bundled import bundled
+from llama_load.ground.bundled import bundled
 from llama_load.run_folder import load_run
-from llama_load.serving.launch import start
-from llama_load.targets.local_ports import free_port
+from llama_load.servers.local_ports import free_port
+from llama_load.servers.serving.launch import start
 
 LOOK_EVERY_S = 10.0
 TOKENS = 16

@@ -14,7 +14,7 @@ from __future__ import annotations
 import sys
 
 from benchmarks.harness import heading
-from tests.comparison.test_order import (
+from tests.analysis.comparison.test_order import (
     ALTERNATING,
     IN_BLOCKS,
     IN_TURNS,

@@ -19,11 +19,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from benchmarks.harness import heading
-from llama_load.comparison.change_intervals import POWERS
-from llama_load.comparison.compare import BETTER, WORSE, compare
-from llama_load.comparison.gates import FAILED, NOT_JUDGED, PASSED, parse_gate
-from llama_load.comparison.side import MeasuredRun, Side
-from tests.comparison.sides import FIGURES, run
+from llama_load.analysis.comparison.change_intervals import POWERS
+from llama_load.analysis.comparison.compare import BETTER, WORSE, compare
+from llama_load.analysis.comparison.gates import FAILED, NOT_JUDGED, PASSED, parse_gate
+from llama_load.analysis.comparison.side import MeasuredRun, Side
+from tests.analysis.comparison.sides import FIGURES, run
 
 KEY = "mean_ttft_ms"
 GATE = parse_gate(f"{KEY}:+5%")

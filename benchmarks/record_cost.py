@@ -19,14 +19,14 @@ import numpy as np
 
 from benchmarks.harness import heading
 from benchmarks.reports import GAPS, PATTERN
-from llama_load.observed.foreign_records import check_integers, read_batch
-from llama_load.observed.record import to_batch
-from llama_load.swarm.ingest import (
+from llama_load.loadgen.swarm.ingest import (
     Delivery,
     _joined_tables,
     _rows_of_workers,
     _shifted,
 )
+from llama_load.run_folder.observed.foreign_records import check_integers, read_batch
+from llama_load.run_folder.observed.record import to_batch
 
 # Batches that a master writes at once, and records in each.
 SHAPES = ((1, 1), (1, 4), (20, 4), (1, 20), (5, 20))

@@ -19,8 +19,8 @@ import numpy as np
 import pyarrow as pa
 
 from benchmarks.harness import ended, heading
-from llama_load.observed.record import RequestRecord, to_batch
 from llama_load.run_folder import TABLE, Manifest, RunWriter, load_run
+from llama_load.run_folder.observed.record import RequestRecord, to_batch
 from llama_load.run_folder.reading import recover
 
 GAPS, BATCH, MADE = 200, 4, 1000
@@ -40,13 +40,13 @@ print(np.mean(gaps), np.median(gaps), np.std(gaps), np.percentile(gaps, 99))
 PAGE = """
 import sys, time
 from pathlib import Path
-from llama_load.analysis.results import analyze
-from llama_load.reports.block import block
+from llama_load.analysis.results.results import analyze
+from llama_load.analysis.reports.block import block
 from llama_load.run_folder import load_run
 results = analyze(load_run(Path(sys.argv[1])))
 text = block(results)
 begun = time.perf_counter()
-from llama_load.reports.html.page import html_page
+from llama_load.analysis.reports.html.page import html_page
 page = html_page(results, text, "en")
 print(f"{time.perf_counter() - begun:.2f} {len(page.encode()) / 1e6:.2f}")
 """

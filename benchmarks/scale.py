@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.harness import Bench, bench, heading, headless_chat, pair
-from llama_load.metrics.timing_error import COLUMNS, errors_ms
+from llama_load.analysis.statistics.timing_error import COLUMNS, errors_ms
 from llama_load.run_folder import Run, load_run
 
 USERS, PROMPTS, TOKENS, TOK_PER_S = 40, 400, 50, 50

@@ -34,11 +34,11 @@ from benchmarks.queues import (
     open_latency_quantile,
     open_waits,
 )
+from llama_load.analysis.statistics.statistics import percentile_interval
 from llama_load.lab.search.closed import search_users
 from llama_load.lab.search.open_loop import LATENCY, search_rate
 from llama_load.lab.search.search_probe import Capacity, Goal, ProbePlan, ProbeResult
 from llama_load.lab.tune.race import NoScore, race
-from llama_load.metrics.statistics import percentile_interval
 from llama_load.run_folder.vocabulary.until import Requests, Until, UntilRule
 
 SEARCHES, RUNS = 50, 200

@@ -19,8 +19,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from benchmarks.harness import bench, heading
-from llama_load.serving.simulated import read_log
-from llama_load.targets.local_ports import free_port
+from llama_load.servers.local_ports import free_port
+from llama_load.servers.serving.simulated import read_log
 
 HERE = Path(__file__).parent
 TOKENS = 8

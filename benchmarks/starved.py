@@ -18,8 +18,8 @@ import tempfile
 from pathlib import Path
 
 from benchmarks.harness import heading
-from llama_load.serving.launch import serving
-from llama_load.targets.servers import ServerSpec
+from llama_load.servers.kinds import ServerSpec
+from llama_load.servers.serving.launch import serving
 
 TOKENS, REQUESTS = 64, 40
 SERVER = ServerSpec(args=("-t", str(os.cpu_count() or 1)))  # on every core

@@ -21,14 +21,14 @@ import numpy as np
 
 from benchmarks.harness import heading
 from benchmarks.two_groups import KINDS, LOADS
-from llama_load.metrics.backlog import backlog
-from llama_load.metrics.check import LIMITS
-from llama_load.metrics.constancy import constancy, moved_in_a_third
-from llama_load.metrics.constant_load import Observed
-from llama_load.metrics.detection import least_detected
-from llama_load.metrics.second_group import by_ttft
-from llama_load.metrics.trend import ranked, slope_interval
-from llama_load.topics.steady.steady_part import NONE, STEADY, steady_part
+from llama_load.analysis.figures.check import LIMITS
+from llama_load.analysis.statistics.backlog import backlog
+from llama_load.analysis.statistics.constancy import constancy, moved_in_a_third
+from llama_load.analysis.statistics.constant_load import Observed
+from llama_load.analysis.statistics.detection import least_detected
+from llama_load.analysis.statistics.second_group import by_ttft
+from llama_load.analysis.statistics.trend import ranked, slope_interval
+from llama_load.analysis.topics.steady.steady_part import NONE, STEADY, steady_part
 from tests.queue_runs import (
     LAWS,
     SLOTS,

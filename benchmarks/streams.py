@@ -21,9 +21,9 @@ import psutil
 
 from benchmarks.harness import heading, headless_chat
 from llama_load.run_folder import load_run
-from llama_load.serving.launch import start
-from llama_load.serving.simulated import read_log
-from llama_load.targets.local_ports import free_port
+from llama_load.servers.local_ports import free_port
+from llama_load.servers.serving.launch import start
+from llama_load.servers.serving.simulated import read_log
 
 # Tokens of an answer, the time between them and to the first one, s: all streams have begun long
 # before the first one ends.

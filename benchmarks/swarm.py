@@ -35,16 +35,21 @@ from locust import __version__ as LOCUST  # noqa: E402
 from locust.rpc import Message  # noqa: E402
 
 from benchmarks.harness import heading  # noqa: E402
-from llama_load.observed.record import INSTANTS, RequestRecord, schema, to_batch  # noqa: E402
-from llama_load.observed.worker_health import WorkerHealth  # noqa: E402
+from llama_load.loadgen.swarm import messages  # noqa: E402
+from llama_load.loadgen.swarm.lease_packing import unpack_leases  # noqa: E402
+from llama_load.loadgen.swarm.outbox import WINDOW_BYTES  # noqa: E402
+from llama_load.loadgen.swarm.sockets import Client  # noqa: E402
+from llama_load.loadgen.swarm.swarm_key import curve_keys  # noqa: E402
 from llama_load.run_folder import load_run  # noqa: E402
-from llama_load.serving.launch import start  # noqa: E402
-from llama_load.swarm import messages  # noqa: E402
-from llama_load.swarm.lease_packing import unpack_leases  # noqa: E402
-from llama_load.swarm.outbox import WINDOW_BYTES  # noqa: E402
-from llama_load.swarm.sockets import Client  # noqa: E402
-from llama_load.swarm.swarm_key import curve_keys  # noqa: E402
-from llama_load.targets.local_ports import free_port  # noqa: E402
+from llama_load.run_folder.observed.record import (  # noqa: E402
+    INSTANTS,
+    RequestRecord,
+    schema,
+    to_batch,
+)
+from llama_load.run_folder.observed.worker_health import WorkerHealth  # noqa: E402
+from llama_load.servers.local_ports import free_port  # noqa: E402
+from llama_load.servers.serving.launch import start  # noqa: E402
 
 GAPS, TICK_S, PROCESSES, MOST_RECORDS = 200, 0.02, 2, 32
 KEY = "key of the benchmark's swarm"

@@ -20,8 +20,8 @@ import numpy as np
 
 from benchmarks.clients import HERE, ROUNDS, TOKENS
 from benchmarks.harness import bench, heading, pair
-from llama_load.metrics.timing_error import COLUMNS as TRUTH_COLUMNS
-from llama_load.metrics.timing_error import errors_ms
+from llama_load.analysis.statistics.timing_error import COLUMNS as TRUTH_COLUMNS
+from llama_load.analysis.statistics.timing_error import errors_ms
 from llama_load.run_folder import load_run
 from llama_load.run_folder.telemetry_file import TELEMETRY
 from tests.json_server import json_server

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import psutil
 
-from llama_load.processes import with_descendants
+from llama_load.ground.processes import with_descendants
 from truth.cases import Case, chosen, read_cases
 from truth.log import Log, read_log
 from truth.server.serving import serving

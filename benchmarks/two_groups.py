@@ -17,9 +17,9 @@ from dataclasses import replace
 import numpy as np
 
 from benchmarks.harness import heading
-from llama_load.metrics.outliers import outliers
-from llama_load.metrics.second_group import by_ttft
-from llama_load.units import NS_PER_MS
+from llama_load.analysis.statistics.outliers import outliers
+from llama_load.analysis.statistics.second_group import by_ttft
+from llama_load.ground.units import NS_PER_MS
 from tests.source_runs import Case, looked_at, simulated
 
 COUNTS = (60, 150, 400)

@@ -6,9 +6,9 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from llama_load.bundled import bundled
-from llama_load.serving.launch import start
-from llama_load.targets.local_ports import free_port
+from llama_load.ground.bundled import bundled
+from llama_load.servers.local_ports import free_port
+from llama_load.servers.serving.launch import start
 
 with tempfile.TemporaryDirectory() as name:
     folder, port = Path(name), free_port()

@@ -13,22 +13,22 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from locust.event import EventHook, Events
 
+    from llama_load.ground.version import __version__
     from llama_load.lab.python_run import Result, compare, run
-    from llama_load.swarm.load_shapes import Ramp, Soak, Spike, Stages
-    from llama_load.swarm.surroundings import Surroundings
-    from llama_load.users.answer_check import Answer
-    from llama_load.users.user import LlamaUser
-    from llama_load.version import __version__
-    from llama_load.workloads.agent import Agent
-    from llama_load.workloads.custom import Custom
-    from llama_load.workloads.documents import Documents
-    from llama_load.workloads.embeddings import Queries, TextBatches
-    from llama_load.workloads.mixed import Mixed
-    from llama_load.workloads.recorded import Conversations
-    from llama_load.workloads.replay import Replay
-    from llama_load.workloads.sharegpt import ShareGPT
-    from llama_load.workloads.synthetic import Synthetic
-    from llama_load.workloads.vision import Vision
+    from llama_load.loadgen.swarm.load_shapes import Ramp, Soak, Spike, Stages
+    from llama_load.loadgen.swarm.surroundings import Surroundings
+    from llama_load.loadgen.users.answer_check import Answer
+    from llama_load.loadgen.users.user import LlamaUser
+    from llama_load.loadgen.workloads.agent import Agent
+    from llama_load.loadgen.workloads.custom import Custom
+    from llama_load.loadgen.workloads.documents import Documents
+    from llama_load.loadgen.workloads.embeddings import Queries, TextBatches
+    from llama_load.loadgen.workloads.mixed import Mixed
+    from llama_load.loadgen.workloads.recorded import Conversations
+    from llama_load.loadgen.workloads.replay import Replay
+    from llama_load.loadgen.workloads.sharegpt import ShareGPT
+    from llama_load.loadgen.workloads.synthetic import Synthetic
+    from llama_load.loadgen.workloads.vision import Vision
 
     class _Events(Events):
         llm_request: EventHook
@@ -63,28 +63,29 @@ __all__ = [
 
 # The module of each name.
 _MODULES = {
-    "Agent": "workloads.agent",
-    "Answer": "users.answer_check",
-    "Conversations": "workloads.recorded",
-    "Custom": "workloads.custom",
-    "Documents": "workloads.documents",
-    "LlamaUser": "users.user",
-    "Mixed": "workloads.mixed",
-    "Queries": "workloads.embeddings",
-    "Replay": "workloads.replay",
+    "Agent": "loadgen.workloads.agent",
+    "Answer": "loadgen.users.answer_check",
+    "Conversations": "loadgen.workloads.recorded",
+    "Custom": "loadgen.workloads.custom",
+    "Documents": "loadgen.workloads.documents",
+    "LlamaUser": "loadgen.users.user",
+    "Mixed": "loadgen.workloads.mixed",
+    "Queries": "loadgen.workloads.embeddings",
+    "Replay": "loadgen.workloads.replay",
     "Result": "lab.python_run",
-    "ShareGPT": "workloads.sharegpt",
-    "Synthetic": "workloads.synthetic",
-    "TextBatches": "workloads.embeddings",
-    "Vision": "workloads.vision",
-    "__version__": "version",
+    "ShareGPT": "loadgen.workloads.sharegpt",
+    "Synthetic": "loadgen.workloads.synthetic",
+    "TextBatches": "loadgen.workloads.embeddings",
+    "Vision": "loadgen.workloads.vision",
+    "__version__": "ground.version",
     "compare": "lab.python_run",
-    **dict.fromkeys(("Ramp", "Soak", "Spike", "Stages"), "swarm.load_shapes"),
+    "run": "lab.python_run",
+    **dict.fromkeys(("Ramp", "Soak", "Spike", "Stages"), "loadgen.swarm.load_shapes"),
 }
 
 
 def __getattr__(name: str) -> object:
-    from llama_load.fast_imports import fast_imports
+    from llama_load.ground.fast_imports import fast_imports
 
     with fast_imports():
         return _attribute(name)
@@ -92,15 +93,13 @@ def __getattr__(name: str) -> object:
 
 def _attribute(name: str) -> object:
     if name in ("Answer", "LlamaUser", "events"):
-        from llama_load.swarm.install import install
+        from llama_load.loadgen.swarm.install import install
 
         install(_reports_and_pages)
     if name == "events":
         import locust
 
         return locust.events
-    if name == "run":  # the room of that name, which can be called
-        return import_module("llama_load.run")
     if name in _MODULES:
         return getattr(import_module(f"llama_load.{_MODULES[name]}"), name)
     raise AttributeError(f"module 'llama_load' has no attribute {name!r}")
@@ -115,9 +114,9 @@ def _reports_and_pages() -> Surroundings:
 
 if "locust.main" in sys.modules:
     # as early as possible: Ctrl-C may come during the other imports
-    from llama_load.blas_threads import load_numpy_without_threads
-    from llama_load.swarm.signals import SIGNALS, is_locust_process
-    from llama_load.terminal import make_output_safe
+    from llama_load.ground.blas_threads import load_numpy_without_threads
+    from llama_load.loadgen.swarm.signals import SIGNALS, is_locust_process
+    from llama_load.outside.terminal import make_output_safe
 
     if is_locust_process():
         SIGNALS.take()

@@ -15,16 +15,17 @@ os.environ.setdefault("LOCUST_SKIP_MONKEY_PATCH", "1")
 
 import llama_load
 from llama_load.lab import python_run
-from llama_load.observed.record import RequestRecord
+from llama_load.run_folder.observed.record import RequestRecord
 from llama_load.run_folder.vocabulary.definitions import LATENCIES
-from llama_load.targets.prompt import Image, Message
+from llama_load.servers.prompt import Image, Message
 
 HEAD = """\
 # API for locustfiles
 
 What can a locustfile import with `from llama_load import …`? [Workloads](workloads.md) and
 [load models](load-models.md#shapes-in-a-locustfile) have examples. Names with a longer path, such as
-`llama_load.workloads.images.image_of`, are imported from there. In signatures `*, …` are the keywords of `self.chat`
+`llama_load.loadgen.workloads.images.image_of`, are imported from
+there. In signatures `*, …` are the keywords of `self.chat`
 (without `max_tokens` for `embed` and `rerank`). This page is generated from the docstrings.
 
 """

@@ -1,4 +1,4 @@
-"""What happens when the package is built or installed from a checkout: the receiver (llama_load/wire/_receiver.c) is compiled,
+"""What happens when the package is built or installed from a checkout: the receiver (llama_load/loadgen/wire/_receiver.c) is compiled,
 Bokeh's JavaScript is copied out of its Python package, which nothing needs afterwards.
 
 The receiver is optional: without a C compiler, or on another system than Linux, the package is built without it, and llama-load
@@ -23,10 +23,10 @@ try:
 except ImportError:  # scripts.build_in_place needs no hatchling
     BuildHookInterface = object
 
-SOURCE = Path("llama_load/wire/_receiver.c")
-MODULE = Path("llama_load/wire/_receiver.abi3.so")
+SOURCE = Path("llama_load/loadgen/wire/_receiver.c")
+MODULE = Path("llama_load/loadgen/wire/_receiver.abi3.so")
 # Bokeh's scripts that draw the charts, and its licence.
-CHARTS = Path("llama_load/bokeh_js")
+CHARTS = Path("llama_load/ground/bokeh_js")
 SCRIPTS = "bokeh/server/static/js"
 CHART_FILES = (
     f"{SCRIPTS}/bokeh.min.js",

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from llama_load.analysis.figures.check_limits import LIMITS
+from llama_load.analysis.figures.telemetry_figures import FIGURES as TELEMETRY
 from llama_load.lab.sweep.grammar import (
     COLUMN,
     KINDS,
@@ -21,12 +23,10 @@ from llama_load.lab.sweep.grammar import (
 from llama_load.lab.sweep.shapes import Key, Object
 from llama_load.lab.sweep.values import FACTS, OF_REQUESTS
 from llama_load.lab.sweep.values import FIGURES as OWN
-from llama_load.metrics.check_limits import LIMITS
-from llama_load.metrics.telemetry_figures import FIGURES as TELEMETRY
-from llama_load.options.flags import grouped
-from llama_load.options.load_programs import PROGRAMS
-from llama_load.options.others_flags import SYNONYMS
-from llama_load.options.vllm_options import (
+from llama_load.loadgen.options.flags import grouped
+from llama_load.loadgen.options.load_programs import PROGRAMS
+from llama_load.loadgen.options.others_flags import SYNONYMS
+from llama_load.loadgen.options.vllm_options import (
     DATA_SETS,
     OPTIONS,
     OTHER_DATA_SETS,

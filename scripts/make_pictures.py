@@ -25,12 +25,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
+from llama_load.ground.units import NS_PER_S
 from llama_load.run_folder import load_run
 from llama_load.run_folder.vocabulary.verdict_words import CLIENT_BOUND, INCOMPLETE
-from llama_load.serving.launch import start
-from llama_load.serving.simulated import read_log
-from llama_load.targets.local_ports import free_port
-from llama_load.units import NS_PER_S
+from llama_load.servers.local_ports import free_port
+from llama_load.servers.serving.launch import start
+from llama_load.servers.serving.simulated import read_log
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 NAME = "coordinated-omission"

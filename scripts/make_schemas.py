@@ -1,9 +1,9 @@
-"""Write the JSON Schemas in llama_load/result_schemas from the types of what is written.
+"""Write the JSON Schemas in llama_load/run_folder/result_schemas from the types of what is written.
 
     python -m scripts.make_schemas
 
 It does not overwrite a schema with one that an existing file could fail: a key that went, or
-another type, needs a new version (`VERSIONS` in llama_load/result_schemas).
+another type, needs a new version (`VERSIONS` in llama_load/run_folder/result_schemas).
 """
 
 from __future__ import annotations
@@ -17,12 +17,11 @@ from typing import Any
 
 import msgspec
 
-from llama_load import result_schemas
-from llama_load.metrics import telemetry_figures
-from llama_load.observed.record import RequestRecord
-from llama_load.reports.shared_run import COUNTS
-from llama_load.result_schemas import VERSIONS, file_name
-from llama_load.run_folder import Manifest
+from llama_load.analysis.figures import telemetry_figures
+from llama_load.analysis.reports.shared_run import COUNTS
+from llama_load.run_folder import Manifest, result_schemas
+from llama_load.run_folder.observed.record import RequestRecord
+from llama_load.run_folder.result_schemas import VERSIONS, file_name
 from llama_load.run_folder.vocabulary.definitions import (
     DETAILS,
     EVERY,

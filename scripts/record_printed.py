@@ -21,7 +21,7 @@ from pathlib import Path
 import msgspec
 
 from llama_load.run_folder.manifest import MANIFEST, TABLE
-from llama_load.serving.launch import start
+from llama_load.servers.serving.launch import start
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 PRINTED = REPOSITORY / "tests" / "data" / "printed"

@@ -8,24 +8,26 @@ from __future__ import annotations
 
 from typing import Any, NotRequired, TypedDict
 
+from llama_load.analysis.figures.answer_ends import AnswerEnds
+from llama_load.analysis.figures.conversation_figures import ConversationFigures
+from llama_load.analysis.figures.failures import FailureClass
+from llama_load.analysis.figures.gpu_figures import GpuFigures
+from llama_load.analysis.figures.summary import FailureCount
+from llama_load.analysis.figures.time_sums import TimeParts
+from llama_load.analysis.statistics.changes import Change
+from llama_load.analysis.topics.affinity.affinity_figures import AffinityFigures
+from llama_load.analysis.topics.answer_forms.form_figures import FormFigures
+from llama_load.analysis.topics.engine.engine_figures import EngineFigures
+from llama_load.analysis.topics.hang_ups.hang_up_figures import HangUpFigures
+from llama_load.analysis.topics.reprocessing.reprocessing_figures import (
+    ReprocessingFigures,
+)
+from llama_load.analysis.topics.same_answers.same_answers import DifferingAnswer
+from llama_load.analysis.topics.switching.switch_figures import SwitchFigures
 from llama_load.lab.sweep.effects import Effect
-from llama_load.metrics.answer_ends import AnswerEnds
-from llama_load.metrics.changes import Change
-from llama_load.metrics.conversation_figures import ConversationFigures
-from llama_load.metrics.failures import FailureClass
-from llama_load.metrics.gpu_figures import GpuFigures
-from llama_load.metrics.summary import FailureCount
-from llama_load.metrics.time_sums import TimeParts
-from llama_load.observed.hang_up_check import HangUpCheck
-from llama_load.observed.server_description import ServerDescription
 from llama_load.run_folder.manifest import UntilEnd
-from llama_load.topics.affinity.affinity_figures import AffinityFigures
-from llama_load.topics.answer_forms.form_figures import FormFigures
-from llama_load.topics.engine.engine_figures import EngineFigures
-from llama_load.topics.hang_ups.hang_up_figures import HangUpFigures
-from llama_load.topics.reprocessing.reprocessing_figures import ReprocessingFigures
-from llama_load.topics.same_answers.same_answers import DifferingAnswer
-from llama_load.topics.switching.switch_figures import SwitchFigures
+from llama_load.run_folder.observed.hang_up_check import HangUpCheck
+from llama_load.run_folder.observed.server_description import ServerDescription
 
 
 class Bound(TypedDict):

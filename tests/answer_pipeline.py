@@ -10,20 +10,20 @@ from typing import Any
 
 from gevent.hub import Waiter
 
-from llama_load.dispatch.leases import Lease
-from llama_load.observed.record import RequestRecord, to_batch
-from llama_load.targets.address import parse_url
-from llama_load.targets.answer import AnswerReader
-from llama_load.targets.counts import checked_counts
-from llama_load.targets.prompt import Prompt
-from llama_load.targets.target import Target
-from llama_load.users.measure import SentRequest, make_record
-from llama_load.users.session import Ticket
-from llama_load.users.session_tokens import NO_SESSIONS
-from llama_load.wire.answer_body import AnswerBody
-from llama_load.wire.exchange import Exchange
-from llama_load.wire.phase_clock import PhaseClock
-from llama_load.wire.request import Request, Timeouts
+from llama_load.loadgen.dispatch.leases import Lease
+from llama_load.loadgen.users.measure import SentRequest, make_record
+from llama_load.loadgen.users.session import Ticket
+from llama_load.loadgen.users.session_tokens import NO_SESSIONS
+from llama_load.loadgen.wire.answer_body import AnswerBody
+from llama_load.loadgen.wire.exchange import Exchange
+from llama_load.loadgen.wire.phase_clock import PhaseClock
+from llama_load.loadgen.wire.request import Request, Timeouts
+from llama_load.run_folder.observed.record import RequestRecord, to_batch
+from llama_load.servers.address import parse_url
+from llama_load.servers.answer import AnswerReader
+from llama_load.servers.counts import checked_counts
+from llama_load.servers.prompt import Prompt
+from llama_load.servers.target import Target
 from tests.make_records import from_batch
 from tests.server_kinds import OPENAI
 

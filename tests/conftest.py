@@ -24,16 +24,16 @@ import pytest
 from _pytest.runner import runtestprotocol
 from hypothesis import HealthCheck, settings
 
-from llama_load import foreign_text
-from llama_load.bundled import bundled
-from llama_load.clock import SO_TIMESTAMPNS
-from llama_load.observed.records import Records
-from llama_load.processes import PR_SET_PDEATHSIG
-from llama_load.reports.first_screen import FULL_REPORT
-from llama_load.serving.launch import Server, serving
-from llama_load.serving.model_maker import ModelSize, cached_model
-from llama_load.targets.local_ports import free_port
-from llama_load.targets.servers import ServerSpec
+from llama_load.analysis.reports.first_screen import FULL_REPORT
+from llama_load.ground.bundled import bundled
+from llama_load.ground.clock import SO_TIMESTAMPNS
+from llama_load.ground.processes import PR_SET_PDEATHSIG
+from llama_load.outside import foreign_text
+from llama_load.run_folder.observed.records import Records
+from llama_load.servers.kinds import ServerSpec
+from llama_load.servers.local_ports import free_port
+from llama_load.servers.serving.launch import Server, serving
+from llama_load.servers.serving.model_maker import ModelSize, cached_model
 from tests.fork_server import LOCUST, SIMULATED, Forked, ForkServer, imports_alike
 from tests.schemas import check_folder
 
@@ -60,7 +60,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 # Whether the suite runs without epoll and kernel stamps, as on macOS (see
-# `llama_load.wire.poller`).
+# `llama_load.loadgen.wire.poller`).
 PORTABLE = SO_TIMESTAMPNS is None
 SHAREGPT = REPOSITORY / "locustfiles" / "sharegpt_chat.py"
 
@@ -158,7 +158,7 @@ def beside(pid: int) -> list[psutil.Process]:
     place = next(
         number
         for number, process in enumerate(above)
-        if "llama_load.serving.supervisor" in process.cmdline()
+        if "llama_load.servers.serving.supervisor" in process.cmdline()
     )
     children = sorted(above[place].children(), key=psutil.Process.create_time)
     return [child for child in children if child != above[place - 1]]

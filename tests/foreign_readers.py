@@ -28,18 +28,23 @@ import pyarrow.parquet as pq
 from locust.rpc import Message
 from werkzeug.exceptions import HTTPException
 
-from llama_load.analysis.gather_evidence import cache_evidence
-from llama_load.analysis.results import Results, analyze
-from llama_load.analysis.run_summary import SUMMARY, read_summary
-from llama_load.bound_headers import NO_HEADERS
+from llama_load.analysis.comparison.foreign_results import result_run
+from llama_load.analysis.comparison.llama_bench import bench_tests
+from llama_load.analysis.comparison.run_folder import _server_flags
+from llama_load.analysis.reports.run_list import run_row
+from llama_load.analysis.reports.verify import (
+    REPORT,
+    _of_page,
+    _of_report,
+    _of_schemas,
+    _of_summary,
+)
+from llama_load.analysis.results.gather_evidence import cache_evidence
+from llama_load.analysis.results.results import Results, analyze
+from llama_load.analysis.results.run_summary import SUMMARY, read_summary
 from llama_load.cli import otlp_push
 from llama_load.cli.run_command import _sets_host
-from llama_load.command_secrets import secrets_of_words
-from llama_load.comparison.foreign_results import result_run
-from llama_load.comparison.llama_bench import bench_tests
-from llama_load.comparison.run_folder import _server_flags
-from llama_load.errors import LlamaLoadError
-from llama_load.foreign_files import read_foreign, read_foreign_json
+from llama_load.ground.errors import LlamaLoadError
 from llama_load.lab.bench.bench_block import read_block_file
 from llama_load.lab.dataset_tools.catalogue import _splits
 from llama_load.lab.dataset_tools.inspection import inspect
@@ -53,12 +58,32 @@ from llama_load.lab.sweep.quality import read_text
 from llama_load.lab.sweep.read_plan import read_plan
 from llama_load.lab.sweep.rows import SEARCH_JSON, Row, _add_search
 from llama_load.lab.sweep.running_server import MEMORY
-from llama_load.observed.record import to_batch
-from llama_load.options.options import read_options
-from llama_load.options.program_command import run_of_command
-from llama_load.options.secret_flags import redact_json, redact_options
-from llama_load.options.vllm_command import our_run
-from llama_load.plain_http import NoAnswerError, Session
+from llama_load.loadgen.options.options import read_options
+from llama_load.loadgen.options.program_command import run_of_command
+from llama_load.loadgen.options.secret_flags import redact_json, redact_options
+from llama_load.loadgen.options.vllm_command import our_run
+from llama_load.loadgen.swarm import messages, refusal
+from llama_load.loadgen.swarm.sockets import _unpacked
+from llama_load.loadgen.users.retry import _retry_after_s
+from llama_load.loadgen.users.session_tokens import SessionHeaders
+from llama_load.loadgen.workloads.custom import Custom
+from llama_load.loadgen.workloads.huggingface import DataSet
+from llama_load.loadgen.workloads.images import image_of
+from llama_load.loadgen.workloads.prompt_plan import PlanRequest
+from llama_load.loadgen.workloads.sharegpt import ShareGPT
+from llama_load.loadgen.workloads.talk_files import read_talks
+from llama_load.loadgen.workloads.text_files import text_files
+from llama_load.loadgen.workloads.think_time import think_time
+from llama_load.loadgen.workloads.traces import read_trace_file
+from llama_load.outside.bound_headers import NO_HEADERS
+from llama_load.outside.command_secrets import secrets_of_words
+from llama_load.outside.foreign_files import read_foreign, read_foreign_json
+from llama_load.outside.plain_http import NoAnswerError, Session
+from llama_load.page.experiments import STATE, Experiments
+from llama_load.page.guard import WebGuard
+from llama_load.page.page_token import PageToken
+from llama_load.page.responses import posted
+from llama_load.page.run_files import RunFiles
 from llama_load.record.http_framing import (
     BadMessageError,
     Body,
@@ -70,14 +95,6 @@ from llama_load.record.recorded_turns import read_turns
 from llama_load.record.recording import Recording
 from llama_load.record.relay import Relay
 from llama_load.record.request_logs import RequestLog
-from llama_load.reports.run_list import run_row
-from llama_load.reports.verify import (
-    REPORT,
-    _of_page,
-    _of_report,
-    _of_schemas,
-    _of_summary,
-)
 from llama_load.run_folder import TABLE, RunWriter, load_run
 from llama_load.run_folder.journal import Journal, read_journal
 from llama_load.run_folder.manifest import (
@@ -86,6 +103,7 @@ from llama_load.run_folder.manifest import (
     last_with_label,
     read_manifest,
 )
+from llama_load.run_folder.observed.record import to_batch
 from llama_load.run_folder.reading import _read_spool
 from llama_load.run_folder.server_files import kept_logs
 from llama_load.run_folder.telemetry_file import (
@@ -94,46 +112,28 @@ from llama_load.run_folder.telemetry_file import (
     load_telemetry,
     write_telemetry,
 )
-from llama_load.serving.last_words import last_words
-from llama_load.serving.registry import _entry_in as read_registry
-from llama_load.swarm import messages, refusal
-from llama_load.swarm.sockets import _unpacked
-from llama_load.targets.address import parse_url
-from llama_load.targets.apis import APIS
-from llama_load.targets.apis.prompt_content import kept_messages
-from llama_load.targets.counters import _date_s, parse_counters
-from llama_load.targets.json_schema import check_schema, schema_fault
-from llama_load.targets.server_errors import (
+from llama_load.servers.address import parse_url
+from llama_load.servers.apis import APIS
+from llama_load.servers.apis.prompt_content import kept_messages
+from llama_load.servers.counters import _date_s, parse_counters
+from llama_load.servers.json_schema import check_schema, schema_fault
+from llama_load.servers.kinds.llama_cpp_log import read_log
+from llama_load.servers.kinds.server_start import refuse_other_than_gguf
+from llama_load.servers.kinds.slot_log import read_slot_log
+from llama_load.servers.server_errors import (
     context_numbers,
     describe_error,
     http_failure,
 )
-from llama_load.targets.servers.llama_cpp_log import read_log
-from llama_load.targets.servers.server_start import refuse_other_than_gguf
-from llama_load.targets.servers.slot_log import read_slot_log
-from llama_load.targets.token_blocks import EstimatedTokens
+from llama_load.servers.serving.last_words import last_words
+from llama_load.servers.serving.registry import _entry_in as read_registry
+from llama_load.servers.token_blocks import EstimatedTokens
 from llama_load.telemetry.slots import Slots
 from llama_load.telemetry.source import SourceError
-from llama_load.users.retry import _retry_after_s
-from llama_load.users.session_tokens import SessionHeaders
-from llama_load.web.experiments import STATE, Experiments
-from llama_load.web.guard import WebGuard
-from llama_load.web.page_token import PageToken
-from llama_load.web.responses import posted
-from llama_load.web.run_files import RunFiles
-from llama_load.workloads.custom import Custom
-from llama_load.workloads.huggingface import DataSet
-from llama_load.workloads.images import image_of
-from llama_load.workloads.prompt_plan import PlanRequest
-from llama_load.workloads.sharegpt import ShareGPT
-from llama_load.workloads.talk_files import read_talks
-from llama_load.workloads.text_files import text_files
-from llama_load.workloads.think_time import think_time
-from llama_load.workloads.traces import read_trace_file
 from tests.answer_pipeline import record_of
+from tests.loadgen.workloads.test_custom import Words
 from tests.make_records import manifest, record
 from tests.test_foreign_files import REQUEST
-from tests.workloads.test_custom import Words
 
 # What a reader may raise: a sentence.
 SENTENCES = (

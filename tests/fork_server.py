@@ -48,17 +48,21 @@ LOCUST = (
         "rich._emoji_codes",
         "rich.console",
         "rich.table",
-        "llama_load.swarm.install",
-        "llama_load.swarm.lifecycle",
+        "llama_load.loadgen.swarm.install",
+        "llama_load.loadgen.swarm.lifecycle",
     ),
-    *("llama_load.users.user", "llama_load.reports.write", "llama_load.cli.main"),
+    *(
+        "llama_load.loadgen.users.user",
+        "llama_load.analysis.reports.write",
+        "llama_load.cli.main",
+    ),
     "locust.main",
 )
 # A server without a model; nothing of gevent.
 SIMULATED = (
     "llama_load.cli.main",
-    "llama_load.targets.servers",
-    "llama_load.serving.simulated",
+    "llama_load.servers.kinds",
+    "llama_load.servers.serving.simulated",
 )
 # The variables that a fork can have otherwise than the server, but for those that imports read.
 VARIABLES = ("LLAMA_LOAD_", "LOCUST_")

@@ -13,16 +13,16 @@ from typing import Any
 import flask
 import flask_login
 
-from llama_load.live.run_metrics import RunMetrics
+from llama_load.loadgen.live.run_metrics import RunMetrics
+from llama_load.page.bounded_server import BoundedServer, _Connection
+from llama_load.page.bounded_server import _Handler as PageHandler
+from llama_load.page.guard import WebGuard
+from llama_load.page.metrics_page import metrics_answer
 from llama_load.record.exchange_copies import ExchangeCopies
 from llama_load.record.http_framing import BadMessageError, Head, MessageReader
 from llama_load.record.request_gate import RequestGate
-from llama_load.targets.address import parse_url
+from llama_load.servers.address import parse_url
 from llama_load.telemetry.exporter import Exporter, Page, _Handler
-from llama_load.web.bounded_server import BoundedServer, _Connection
-from llama_load.web.bounded_server import _Handler as PageHandler
-from llama_load.web.guard import WebGuard
-from llama_load.web.metrics_page import metrics_answer
 
 TOKEN = "0123456789abcdef0123"
 LOOPBACK = "127.0.0.1"

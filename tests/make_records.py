@@ -6,11 +6,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from llama_load.observed.record import RequestRecord, to_batch
-from llama_load.observed.records import Records
-from llama_load.options.flags import flag_roles
+from llama_load.loadgen.options.flags import flag_roles
+from llama_load.loadgen.workloads.prompt_plan import DataFacts, PlanFacts
 from llama_load.run_folder import Manifest
-from llama_load.workloads.prompt_plan import DataFacts, PlanFacts
+from llama_load.run_folder.observed.record import RequestRecord, to_batch
+from llama_load.run_folder.observed.records import Records
 
 MS = 1_000_000
 

@@ -12,12 +12,12 @@ from pathlib import Path
 
 os.environ.setdefault("LOCUST_SKIP_MONKEY_PATCH", "1")
 
-from llama_load.analysis.results import Results, analyze
-from llama_load.preflight.prepare import print_table
-from llama_load.reports.block import block
-from llama_load.reports.first_screen import first_screen
-from llama_load.reports.show import show
-from llama_load.reports.write import RunReports
+from llama_load.analysis.reports.block import block
+from llama_load.analysis.reports.first_screen import first_screen
+from llama_load.analysis.reports.show import show
+from llama_load.analysis.reports.write import RunReports
+from llama_load.analysis.results.results import Results, analyze
+from llama_load.loadgen.preflight.prepare import print_table
 from llama_load.run_folder import load_run
 from scripts.record_printed import PRINTED
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from llama_load.metrics.constant_load import Observed
+from llama_load.analysis.statistics.constant_load import Observed
 
 Floats = NDArray[np.float64]
 Instants = NDArray[np.int64]

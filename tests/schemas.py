@@ -12,8 +12,8 @@ from typing import Any
 import pyarrow.parquet as pq
 from jsonschema import Draft202012Validator
 
-from llama_load import result_schemas
-from llama_load.result_schemas import VERSIONS, schema_of
+from llama_load.run_folder import result_schemas
+from llama_load.run_folder.result_schemas import VERSIONS, schema_of
 
 FILES = {
     "summary.json": result_schemas.SUMMARY,

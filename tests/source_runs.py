@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from llama_load.metrics.equal_work import Work
-from llama_load.metrics.second_group import Looked, Server, by_pace, by_ttft
+from llama_load.analysis.statistics.equal_work import Work
+from llama_load.analysis.statistics.second_group import Looked, Server, by_pace, by_ttft
 
 Floats = NDArray[np.float64]
 

@@ -19,9 +19,9 @@ import gevent
 import requests
 from locust.rpc import Message
 
-from llama_load.swarm.sockets import Client
-from llama_load.swarm.swarm_key import CurveKeys
-from llama_load.targets.local_ports import free_port
+from llama_load.loadgen.swarm.sockets import Client
+from llama_load.loadgen.swarm.swarm_key import CurveKeys
+from llama_load.servers.local_ports import free_port
 from tests.conftest import (
     SHAREGPT,
     Finished,

@@ -21,33 +21,33 @@ from typing import Any
 
 import pytest
 
-from llama_load.analysis import results
-from llama_load.analysis.results import analyze
-from llama_load.bound_headers import OtherServerError, bearer, bound, origin_of
-from llama_load.budget import Budget, TooMuchWork
-from llama_load.dispatch.ledger import Ledger
-from llama_load.errors import RunError, UsageError
-from llama_load.foreign_files import read_foreign, read_foreign_json
-from llama_load.foreign_text import keep_secret, printable, redacted
+from llama_load.analysis.reports import conversation_prompts
+from llama_load.analysis.results import results
+from llama_load.analysis.results.results import analyze
+from llama_load.ground.errors import RunError, UsageError
+from llama_load.ground.own_modules import module_command
 from llama_load.lab.flag_words import words_of
-from llama_load.observed.record import RequestRecord
-from llama_load.options.known_secrets import secrets_of_environment
-from llama_load.own_modules import module_command
-from llama_load.plain_http import Answer, LateError
+from llama_load.loadgen.dispatch.ledger import Ledger
+from llama_load.loadgen.options.known_secrets import secrets_of_environment
+from llama_load.loadgen.workloads.images import files as images_of
+from llama_load.loadgen.workloads.text_files import text_files
+from llama_load.loadgen.workloads.think_time import think_time
+from llama_load.outside.bound_headers import OtherServerError, bearer, bound, origin_of
+from llama_load.outside.budget import Budget, TooMuchWork
+from llama_load.outside.foreign_files import read_foreign, read_foreign_json
+from llama_load.outside.foreign_text import keep_secret, printable, redacted
+from llama_load.outside.plain_http import Answer, LateError
+from llama_load.page.page_token import PageToken
+from llama_load.page.run_files import RunFiles
 from llama_load.record import recorded_turns
 from llama_load.record.recorded_turns import read_turns
-from llama_load.reports import conversation_prompts
 from llama_load.run_folder import Run, RunWriter, StageRecord, load_run
 from llama_load.run_folder.manifest import TargetFacts, read_manifest
-from llama_load.targets.address import parse_url
-from llama_load.targets.json_schema import check_schema, schema_fault
-from llama_load.targets.servers import kind_named, server_controls
-from llama_load.targets.token_blocks import MOST_UNANSWERED, ServerTokens
-from llama_load.web.page_token import PageToken
-from llama_load.web.run_files import RunFiles
-from llama_load.workloads.images import files as images_of
-from llama_load.workloads.text_files import text_files
-from llama_load.workloads.think_time import think_time
+from llama_load.run_folder.observed.record import RequestRecord
+from llama_load.servers.address import parse_url
+from llama_load.servers.json_schema import check_schema, schema_fault
+from llama_load.servers.kinds import kind_named, server_controls
+from llama_load.servers.token_blocks import MOST_UNANSWERED, ServerTokens
 from tests.conftest import REPOSITORY
 from tests.make_records import manifest, record
 

@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from llama_load.cli.main import command_parser
-from llama_load.targets.local_ports import free_port
+from llama_load.servers.local_ports import free_port
 from tests import web_client
 from tests.conftest import SHAREGPT, Finished, Simulated, environment
 from tests.heavy import test_canaries

@@ -13,12 +13,12 @@ from typing import Any, get_type_hints
 import jinja2
 import pytest
 
-from llama_load.code_cache import (
+from llama_load.analysis.reports.template_cache import template_cache
+from llama_load.ground.code_cache import (
     dataclasses_compiled_once,
     read_bytecode,
     write_bytecode,
 )
-from llama_load.reports.template_cache import template_cache
 
 
 def made() -> type:

@@ -7,8 +7,11 @@ import shlex
 
 import pytest
 
-from llama_load.command_secrets import redact_words, secrets_of_words
-from llama_load.options.known_secrets import secrets_of_document, secrets_of_environment
+from llama_load.loadgen.options.known_secrets import (
+    secrets_of_document,
+    secrets_of_environment,
+)
+from llama_load.outside.command_secrets import redact_words, secrets_of_words
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llama_load.targets.apis import CHAT
-from llama_load.targets.apis.changed_prompts import PIECE_CHARS, common_length
-from llama_load.targets.apis.prompt_content import as_text
-from llama_load.users.compared_prompts import comparable_text
+from llama_load.loadgen.users.compared_prompts import comparable_text
+from llama_load.servers.apis import CHAT
+from llama_load.servers.apis.changed_prompts import PIECE_CHARS, common_length
+from llama_load.servers.apis.prompt_content import as_text
 
 TEXTS = st.text("ab", max_size=9)
 

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from llama_load.blas_threads import DECIDED_BY
-from llama_load.fast_imports import fast_imports
+from llama_load.ground.blas_threads import DECIDED_BY
+from llama_load.ground.fast_imports import fast_imports
 from tests.conftest import environment, run_program
 
 NUMPY = """
 import importlib.resources, importlib.util, os, sys
-from llama_load.blas_threads import load_numpy_without_threads
+from llama_load.ground.blas_threads import load_numpy_without_threads
 load_numpy_without_threads()
 {before}
 import numpy
@@ -55,7 +55,7 @@ def test_numpy_gets_no_threads_unless_somebody_asks_for_them() -> None:
 
 SETTLED = """
 import gc, weakref
-from llama_load.run.sender import settle
+from llama_load.loadgen.run.sender import settle
 
 class Run:
     pass
@@ -78,7 +78,7 @@ def test_what_a_run_leaves_is_collected_before_the_next(tmp_path: Path) -> None:
 FROZEN = """
 import gc, sys
 sys.modules["locust.main"] = sys
-from llama_load.fast_imports import fast_imports
+from llama_load.ground.fast_imports import fast_imports
 with fast_imports():
     import colorsys
 frozen = gc.get_freeze_count()

@@ -18,11 +18,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llama_load import foreign_json
-from llama_load.comparison.llama_bench import bench_tests
-from llama_load.comparison.run_folder import _server_flags
-from llama_load.errors import RunError, UsageError
-from llama_load.foreign_files import (
+from llama_load.analysis.comparison.llama_bench import bench_tests
+from llama_load.analysis.comparison.run_folder import _server_flags
+from llama_load.ground.errors import RunError, UsageError
+from llama_load.lab.sweep.folder import read_journal as read_sweep
+from llama_load.loadgen.workloads import data_files
+from llama_load.loadgen.workloads.block_text import BlockText
+from llama_load.loadgen.workloads.data_files import DataFile
+from llama_load.loadgen.workloads.huggingface import DataSet
+from llama_load.loadgen.workloads.images import files as images_of
+from llama_load.loadgen.workloads.prompt_plan import PlanRequest
+from llama_load.loadgen.workloads.talk_files import _ANYTHING, read_talks
+from llama_load.loadgen.workloads.text_files import text_files
+from llama_load.outside import foreign_json
+from llama_load.outside.foreign_files import (
     LeadsOutsideError,
     TooLarge,
     begin_of,
@@ -30,9 +39,13 @@ from llama_load.foreign_files import (
     open_foreign,
     read_foreign_json,
 )
-from llama_load.foreign_json import MOST_DEPTH, TooDeep, check_json, decode_foreign
-from llama_load.lab.sweep.folder import read_journal as read_sweep
-from llama_load.plain_http import Answer
+from llama_load.outside.foreign_json import (
+    MOST_DEPTH,
+    TooDeep,
+    check_json,
+    decode_foreign,
+)
+from llama_load.outside.plain_http import Answer
 from llama_load.run_folder.journal import read_journal
 from llama_load.run_folder.manifest import (
     JOURNAL,
@@ -42,15 +55,7 @@ from llama_load.run_folder.manifest import (
 )
 from llama_load.run_folder.reading import _read_spool
 from llama_load.run_folder.telemetry_file import read_samples
-from llama_load.workloads import data_files
-from llama_load.workloads.block_text import BlockText
-from llama_load.workloads.data_files import DataFile
-from llama_load.workloads.huggingface import DataSet
-from llama_load.workloads.images import files as images_of
-from llama_load.workloads.prompt_plan import PlanRequest
-from llama_load.workloads.talk_files import _ANYTHING, read_talks
-from llama_load.workloads.text_files import text_files
-from tests.workloads.test_custom import Words
+from tests.loadgen.workloads.test_custom import Words
 
 GIB = 1 << 30
 REQUEST = PlanRequest(num_prompts=2, fill=False, warmup=0, seed=0, counter=Words())
@@ -275,7 +280,9 @@ def test_a_small_trace_cannot_ask_for_a_gigabyte_of_text(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """3 kB asked for 400 million tokens."""
-    monkeypatch.setattr("llama_load.workloads.block_text.MOST_TOKENS", 5_000_000)
+    monkeypatch.setattr(
+        "llama_load.loadgen.workloads.block_text.MOST_TOKENS", 5_000_000
+    )
     text = BlockText("0", Words())
     with pytest.raises(UsageError, match="million tokens in all"):
         for _ in range(40):

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llama_load.observed.foreign_records import (
+from llama_load.run_folder.observed.foreign_records import (
     MOST_INTEGER,
     BadRecords,
     check_integers,
     read_batch,
 )
-from llama_load.observed.record import schema, to_batch
+from llama_load.run_folder.observed.record import schema, to_batch
 from tests.make_records import record
 
 BATCH = to_batch([record(index) for index in range(3)])

@@ -21,10 +21,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from llama_load import foreign_text
-from llama_load.analysis.results import analyze
-from llama_load.errors import UsageError
-from llama_load.foreign_text import (
+from llama_load.analysis.reports.block import block
+from llama_load.analysis.reports.junit import junit
+from llama_load.analysis.reports.write import write_reports
+from llama_load.analysis.results.results import analyze
+from llama_load.ground.errors import UsageError
+from llama_load.loadgen.options.options import read_options
+from llama_load.loadgen.options.secret_flags import redact_command
+from llama_load.loadgen.wire.response import Response
+from llama_load.outside import foreign_text
+from llama_load.outside.foreign_text import (
     fence,
     is_secret_name,
     keep_secret,
@@ -32,17 +38,11 @@ from llama_load.foreign_text import (
     printable,
     redacted,
 )
-from llama_load.options.options import read_options
-from llama_load.options.secret_flags import redact_command
-from llama_load.reports.block import block
-from llama_load.reports.junit import junit
-from llama_load.reports.write import write_reports
 from llama_load.run_folder import PreflightRow, Run
-from llama_load.targets.address import parse_url
-from llama_load.targets.model_list import listed_models
-from llama_load.targets.server_errors import describe_error, http_failure
-from llama_load.targets.servers import ServerSpec, start_of
-from llama_load.wire.response import Response
+from llama_load.servers.address import parse_url
+from llama_load.servers.kinds import ServerSpec, start_of
+from llama_load.servers.model_list import listed_models
+from llama_load.servers.server_errors import describe_error, http_failure
 from tests.make_records import failed, manifest, record, table
 
 CANARY = "sk-canary-0123456789abcdef"
@@ -106,7 +106,7 @@ def test_no_output_of_a_run_holds_a_control_character(one: str, other: str) -> N
     found = analyze(Run(Path("run"), about, stored, recovered=False))
     text = block(found)
     assert is_clean(text)
-    from llama_load.reports.write import markdown as report
+    from llama_load.analysis.reports.write import markdown as report
 
     assert is_clean(report(found, text))
     document = junit(found)
@@ -314,8 +314,8 @@ def test_the_log_shows_neither_keys_nor_control_characters() -> None:
     code = f"""
 import logging
 from locust.log import get_logs, setup_logging
-from llama_load.foreign_text import keep_secret
-from llama_load.swarm.clean_logs import clean_logs
+from llama_load.outside.foreign_text import keep_secret
+from llama_load.loadgen.swarm.clean_logs import clean_logs
 setup_logging("INFO")
 clean_logs()
 clean_logs()

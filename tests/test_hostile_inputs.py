@@ -17,15 +17,15 @@ from pathlib import Path
 import pytest
 from PIL import Image as Pillow
 
-from llama_load.errors import UsageError
-from llama_load.foreign_files import read_foreign_json
-from llama_load.targets.apis import CHAT, EMBEDDINGS
-from llama_load.targets.probe import Probe, ProbeSettings
-from llama_load.wire.sse import EventStream
-from llama_load.workloads.data_files import DataFile
-from llama_load.workloads.huggingface import DataSet
-from llama_load.workloads.images import files, image_of, made
-from llama_load.workloads.text_files import text_files
+from llama_load.ground.errors import UsageError
+from llama_load.loadgen.wire.sse import EventStream
+from llama_load.loadgen.workloads.data_files import DataFile
+from llama_load.loadgen.workloads.huggingface import DataSet
+from llama_load.loadgen.workloads.images import files, image_of, made
+from llama_load.loadgen.workloads.text_files import text_files
+from llama_load.outside.foreign_files import read_foreign_json
+from llama_load.servers.apis import CHAT, EMBEDDINGS
+from llama_load.servers.probe import Probe, ProbeSettings
 from tests.conftest import Finished, environment
 from tests.scripted_server import ScriptedServer
 
@@ -118,7 +118,7 @@ def test_a_control_endpoint_that_drips_is_given_up(
     head: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It held up the preflight for over 75 s: each byte began the timeout again."""
-    monkeypatch.setattr("llama_load.targets.probe.TIMEOUT_S", 1.0)
+    monkeypatch.setattr("llama_load.servers.probe.TIMEOUT_S", 1.0)
     steps = [head, *(step for _ in range(60) for step in (0.25, b"X"))]
     with ScriptedServer(steps) as server:
         begin = time.monotonic()
@@ -128,7 +128,7 @@ def test_a_control_endpoint_that_drips_is_given_up(
 
 
 GEVENT = "from gevent import monkey; monkey.patch_all()\n"
-SESSION = "from llama_load.plain_http import request; from llama_load.targets.tls import TlsOptions"
+SESSION = "from llama_load.outside.plain_http import request; from llama_load.servers.tls import TlsOptions"
 
 
 def test_a_tls_handshake_that_drips_is_given_up() -> None:
@@ -150,7 +150,7 @@ def test_a_tls_handshake_that_drips_is_given_up() -> None:
 def compressed_journal(folder: Path) -> None:
     import pyarrow as pa
 
-    from llama_load.observed.record import schema, to_batch
+    from llama_load.run_folder.observed.record import schema, to_batch
     from tests.make_records import record
 
     options = pa.ipc.IpcWriteOptions(compression="zstd")
@@ -175,10 +175,10 @@ def image_bomb(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("make", "imports", "work", "error"),
     [
-        (compressed_journal, "from llama_load.run_folder.journal import read_journal; import pyarrow.parquet; from llama_load.observed.record import schema; schema()", "assert not read_journal(Path('journal')).table.num_rows", ""),
-        (image_bomb, "from llama_load.workloads.images import image_of; import PIL.Image", "image_of(Path('bomb.png').read_bytes(), 'bomb.png')", "pixels"),
-        (None, "from llama_load.workloads.text_files import text_files", "list(text_files(Path('/dev/zero'), 0))", "not a regular file"),
-        (None, "from llama_load.workloads.data_files import DataFile", "DataFile(Path('/dev/zero'), 'x')", "not a regular file"),
+        (compressed_journal, "from llama_load.run_folder.journal import read_journal; import pyarrow.parquet; from llama_load.run_folder.observed.record import schema; schema()", "assert not read_journal(Path('journal')).table.num_rows", ""),
+        (image_bomb, "from llama_load.loadgen.workloads.images import image_of; import PIL.Image", "image_of(Path('bomb.png').read_bytes(), 'bomb.png')", "pixels"),
+        (None, "from llama_load.loadgen.workloads.text_files import text_files", "list(text_files(Path('/dev/zero'), 0))", "not a regular file"),
+        (None, "from llama_load.loadgen.workloads.data_files import DataFile", "DataFile(Path('/dev/zero'), 'x')", "not a regular file"),
     ],
     ids=["compressed journal", "image bomb", "text of /dev/zero", "data set of /dev/zero"],
 )  # fmt: skip
@@ -200,7 +200,7 @@ def test_a_flood_from_a_control_endpoint_costs_little() -> None:
     steps = [b"HTTP/1.1 200 OK\r\n\r\n", *([b"x" * 2**20] * 1000)]
     with ScriptedServer(steps) as server:
         spent = spent_in_child(
-            "from llama_load.targets import probe",
+            "from llama_load.servers import probe",
             f"probe.Probe(probe.ProbeSettings('{server.url}')).get('/health')",
         )
     assert "cannot reach" in spent.error

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from llama_load import listening_sockets
-from llama_load.listening_sockets import (
+from llama_load.ground import listening_sockets
+from llama_load.ground.listening_sockets import (
     ERROR,
     HEADER,
     NLM_F_DUMP_INTR,

@@ -69,7 +69,9 @@ def without_html() -> Iterator[None]:
     """report.html takes a second of each of a hundred examples; `make fuzz` has it."""
     with pytest.MonkeyPatch.context() as patch:
         if os.environ.get("LLAMA_LOAD_HYPOTHESIS") != "fuzz":
-            patch.setattr("llama_load.reports.again.write_html", lambda *_: None)
+            patch.setattr(
+                "llama_load.analysis.reports.again.write_html", lambda *_: None
+            )
         yield
 
 

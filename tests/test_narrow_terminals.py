@@ -18,10 +18,18 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.progress import Progress as Bar
 
-from llama_load.analysis.results import Results
+from llama_load.analysis.comparison.compare import compare
+from llama_load.analysis.reports.block import block
+from llama_load.analysis.reports.check_lines import check_lines
+from llama_load.analysis.reports.first_screen import first_screen
+from llama_load.analysis.reports.html.charts import ChartPage
+from llama_load.analysis.reports.run_list import COLUMNS, run_lines
+from llama_load.analysis.reports.show import show
+from llama_load.analysis.reports.stage_table import stage_table
+from llama_load.analysis.reports.write import RunReports
+from llama_load.analysis.results.results import Results
 from llama_load.cli import compare_command
 from llama_load.cli.main import main
-from llama_load.comparison.compare import compare
 from llama_load.lab.search.capacity_answer import Answer, sentence
 from llama_load.lab.search.closed import search_users
 from llama_load.lab.search.report import charts, terminal_lines
@@ -29,24 +37,16 @@ from llama_load.lab.search.search_probe import Goal
 from llama_load.lab.sweep.folder import open_folder
 from llama_load.lab.sweep.runner import Sweep
 from llama_load.lab.sweep.sweep_progress import Progress
-from llama_load.preflight.prepare import print_table
-from llama_load.reports.block import block
-from llama_load.reports.check_lines import check_lines
-from llama_load.reports.first_screen import first_screen
-from llama_load.reports.html.charts import ChartPage
-from llama_load.reports.run_list import COLUMNS, run_lines
-from llama_load.reports.show import show
-from llama_load.reports.stage_table import stage_table
-from llama_load.reports.write import RunReports
-from llama_load.run.progress import Counts, bar_columns
+from llama_load.loadgen.preflight.prepare import print_table
+from llama_load.loadgen.run.progress import Counts, bar_columns
 from llama_load.run_folder import load_run
 from llama_load.tables import text_lines
 from llama_load.tables.text_width import LEAST_TEXT, wrapped
 from scripts.record_printed import PRINTED
+from tests.analysis.reports.test_comparison import three_sides
 from tests.lab.test_search import SEARCHED, probe_of
 from tests.lab.test_sweep_run import plan_and_cells
 from tests.printed import analyzed
-from tests.reports.test_comparison import three_sides
 from tests.repository.source import (
     name_in_package,
     nodes_of,
@@ -224,11 +224,14 @@ RENDERERS: dict[str, Callable[[], object]] = {
     "cli/datasets_command.py:_datasets_list": lambda: main(["datasets", "list"]),
     "lab/search/report.py:terminal_lines": shown_search,
     "lab/sweep/sweep_progress.py:__enter__": shown_sweep,
-    "preflight/prepare.py:print_table": shown_preflight,
-    "reports/show.py:_print_coloured": shown_results,
+    "loadgen/preflight/prepare.py:print_table": shown_preflight,
+    "analysis/reports/show.py:_print_coloured": shown_results,
 }
 # The bar of a run has a test above; of an inspection one word turns.
-DRAWN_ELSEWHERE = {"run/progress.py:start", "cli/datasets_command.py:_datasets_inspect"}
+DRAWN_ELSEWHERE = {
+    "loadgen/run/progress.py:start",
+    "cli/datasets_command.py:_datasets_inspect",
+}
 
 
 def at_width(

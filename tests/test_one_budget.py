@@ -8,12 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from llama_load.analysis import budget_of_command
-from llama_load.analysis.run_summary import SUMMARY
-from llama_load.budget import CommandBudget, TooMuchWork, one_budget, spend_bytes
+from llama_load.analysis.comparison.run_folder import folder_run
+from llama_load.analysis.results import budget_of_command
+from llama_load.analysis.results.run_summary import SUMMARY
 from llama_load.cli.main import main
-from llama_load.comparison.run_folder import folder_run
-from llama_load.foreign_json import decode_foreign
+from llama_load.outside.budget import (
+    CommandBudget,
+    TooMuchWork,
+    one_budget,
+    spend_bytes,
+)
+from llama_load.outside.foreign_json import decode_foreign
 from tests.run_folder.test_links_of_others import ended_run
 
 

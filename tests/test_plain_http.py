@@ -8,8 +8,14 @@ from typing import Any
 
 import pytest
 
-from llama_load.bound_headers import bound
-from llama_load.plain_http import Answer, LateError, NoAnswerError, Session, request
+from llama_load.outside.bound_headers import bound
+from llama_load.outside.plain_http import (
+    Answer,
+    LateError,
+    NoAnswerError,
+    Session,
+    request,
+)
 from tests.json_server import json_server
 from tests.scripted_server import ScriptedServer
 

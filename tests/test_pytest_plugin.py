@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from llama_load.analysis.run_summary import summary_of
+from llama_load.analysis.results.run_summary import summary_of
 from llama_load.cli.pytest_plugin import LlmLoad, LlmRun
 from llama_load.lab.flag_words import words_of
 from llama_load.run_folder.vocabulary.verdict_words import WORDS
-from llama_load.serving.launch import Server
+from llama_load.servers.serving.launch import Server
 from tests.conftest import REPOSITORY, environment, run_to_the_end
 
 TESTS = """

@@ -17,16 +17,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llama_load.analysis.results import analyze
-from llama_load.errors import RunError, UsageError
-from llama_load.observed.record import RequestRecord, aligned, schema, to_batch
-from llama_load.observed.records import Records
-from llama_load.reports.block import block
+from llama_load.analysis.reports.block import block
+from llama_load.analysis.results.results import analyze
+from llama_load.ground.errors import RunError, UsageError
+from llama_load.loadgen.users.measure import _without_prompt
 from llama_load.run_folder import TABLE, Run, RunWriter, load_run
 from llama_load.run_folder.manifest import JOURNAL
+from llama_load.run_folder.observed.record import (
+    RequestRecord,
+    aligned,
+    schema,
+    to_batch,
+)
+from llama_load.run_folder.observed.records import Records
 from llama_load.run_folder.reading import recover
 from llama_load.run_folder.writer import open_run
-from llama_load.users.measure import _without_prompt
 from tests.make_records import from_batch, manifest, record, table
 
 
@@ -195,7 +200,7 @@ def test_records_that_come_while_others_are_being_written_are_kept() -> None:
     order."""
     import gevent
 
-    from llama_load.run.recorder import Recorder
+    from llama_load.loadgen.run.recorder import Recorder
 
     class SlowDisk:
         def __init__(self) -> None:
@@ -310,7 +315,7 @@ def test_a_caller_may_change_what_it_read_and_no_other_sees_it() -> None:
 
 def test_columns_of_many_rows_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """They would take as much memory as the table."""
-    monkeypatch.setattr("llama_load.observed.records.MOST_KEPT_ROWS", 1)
+    monkeypatch.setattr("llama_load.run_folder.observed.records.MOST_KEPT_ROWS", 1)
     for rows, kept in ((table(record(0)), 1), (table(record(0), record(1)), 0)):
         rows.equals("status", "ok")
         assert len(rows._kept) == kept

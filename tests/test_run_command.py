@@ -13,18 +13,18 @@ from typing import Any
 
 import pytest
 
-from llama_load.analysis.results import analyze
+from llama_load.analysis.reports.write import write_reports
+from llama_load.analysis.results.results import analyze
 from llama_load.cli import found_server, run_command
 from llama_load.cli.main import FIRST_COMMANDS, command_parser, main
-from llama_load.errors import UsageError
+from llama_load.ground.errors import UsageError
 from llama_load.lab.start_run import locustfile_of
-from llama_load.options.flags import USUAL
-from llama_load.options.server_keys import KEYS_FOR, NOBODY
-from llama_load.options.vllm_command import our_run
-from llama_load.reports.write import write_reports
+from llama_load.loadgen.options.flags import USUAL
+from llama_load.loadgen.options.server_keys import KEYS_FOR, NOBODY
+from llama_load.loadgen.options.vllm_command import our_run
+from llama_load.outside.terminal import STARTED_AS
 from llama_load.run_folder import RunWriter, load_run
-from llama_load.serving.launch import Server
-from llama_load.terminal import STARTED_AS
+from llama_load.servers.serving.launch import Server
 from tests.conftest import environment, run_program, run_to_the_end
 from tests.make_records import manifest, record
 

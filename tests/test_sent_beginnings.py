@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llama_load.users import sent_beginnings
-from llama_load.users.compared_prompts import ComparedPrompt
-from llama_load.users.sent_beginnings import SentBeginnings
+from llama_load.loadgen.users import sent_beginnings
+from llama_load.loadgen.users.compared_prompts import ComparedPrompt
+from llama_load.loadgen.users.sent_beginnings import SentBeginnings
 
 CACHE = ("http://127.0.0.1:1", "chat", "m", None)
 OTHER = ("http://127.0.0.1:2", "chat", "m", None)

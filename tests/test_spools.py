@@ -8,13 +8,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from llama_load.analysis.results import analyze
-from llama_load.errors import UsageError
-from llama_load.observed.losses import LostWorker
-from llama_load.observed.record import CANCELLED, RequestRecord, to_batch
+from llama_load.analysis.results.results import analyze
+from llama_load.ground.errors import UsageError
 from llama_load.run_folder import MANIFEST, RunWriter, SpoolManifest, load_run
 from llama_load.run_folder.journal import Journal
 from llama_load.run_folder.manifest import JOURNAL
+from llama_load.run_folder.observed.losses import LostWorker
+from llama_load.run_folder.observed.record import CANCELLED, RequestRecord, to_batch
 from llama_load.run_folder.reading import add_spool
 from tests.make_records import MS, manifest, record
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from llama_load.cli.main import main
-from llama_load.terminal import _closest_ascii, _safe
+from llama_load.outside.terminal import _closest_ascii, _safe
 from tests.conftest import REPOSITORY, Simulated, environment, locust_command
 
 SAMPLE = str(REPOSITORY / "datasets" / "sharegpt_sample.json")

@@ -16,8 +16,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from llama_load.serving.simulated_requests import ClientConnection
-from llama_load.wire.request_heads import MOST_HEAD_BYTES
+from llama_load.loadgen.wire.request_heads import MOST_HEAD_BYTES
+from llama_load.servers.serving.simulated_requests import ClientConnection
 from tests import listeners
 from tests.listeners import Listener
 from truth.server.http import Reader

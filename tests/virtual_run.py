@@ -12,17 +12,17 @@ from typing import Any
 import gevent
 from gevent.event import Event
 
-from llama_load.dispatch.leases import Lease
-from llama_load.load.segments import LoadModel, plan_segments
-from llama_load.load.stages import parse_stages
-from llama_load.observed.record import OK, RequestRecord
-from llama_load.run.controller import RunController
-from llama_load.run.run_clock import RunClock
-from llama_load.run.watcher import Watcher
+from llama_load.ground.units import NS_PER_S, s_to_ns
+from llama_load.loadgen.dispatch.leases import Lease
+from llama_load.loadgen.run.controller import RunController
+from llama_load.loadgen.run.run_clock import RunClock
+from llama_load.loadgen.run.watcher import Watcher
+from llama_load.loadgen.schedule.segments import LoadModel, plan_segments
+from llama_load.loadgen.schedule.stages import parse_stages
 from llama_load.run_folder import StageRecord
-from llama_load.targets.address import parse_url
-from llama_load.targets.target import Target
-from llama_load.units import NS_PER_S, s_to_ns
+from llama_load.run_folder.observed.record import OK, RequestRecord
+from llama_load.servers.address import parse_url
+from llama_load.servers.target import Target
 from tests.make_records import MS, manifest, record
 
 WORKER, WORKLOAD = "local", "sharegpt"

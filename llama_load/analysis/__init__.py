@@ -1,2 +1,1 @@
-"""From a run folder to its results: figures of the run and of its parts, verdict, thresholds. The
-input of all reports."""
+"""What reads a run folder. It knows nothing of `loadgen`."""

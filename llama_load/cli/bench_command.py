@@ -9,8 +9,8 @@ from pathlib import Path
 
 from llama_load.cli.parser import LARGEST_SEED, Parser, number_between, whole_between
 from llama_load.cli.say import say
-from llama_load.errors import UsageError
-from llama_load.exit_codes import INTERRUPTED
+from llama_load.ground.errors import UsageError
+from llama_load.ground.exit_codes import INTERRUPTED
 
 TIME_S = 300
 LONGEST_S = 10**6

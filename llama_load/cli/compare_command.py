@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 from llama_load.cli.parser import Parser
 from llama_load.cli.say import say
-from llama_load.errors import UsageError
+from llama_load.ground.errors import UsageError
 
 if TYPE_CHECKING:
-    from llama_load.comparison.compare import Comparison
-    from llama_load.comparison.gates import GateResult
+    from llama_load.analysis.comparison.compare import Comparison
+    from llama_load.analysis.comparison.gates import GateResult
 
 FORMATS = ("text", "md", "json", "html")
 
@@ -78,10 +78,10 @@ def add_compare(commands: argparse._SubParsersAction[Parser]) -> None:
 
 
 def _compare(arguments: argparse.Namespace) -> int:
-    from llama_load.comparison.compare import compare
-    from llama_load.comparison.gates import exit_code, parse_gate
-    from llama_load.comparison.llama_bench import bench_tests
-    from llama_load.comparison.sources import read_groups
+    from llama_load.analysis.comparison.compare import compare
+    from llama_load.analysis.comparison.gates import exit_code, parse_gate
+    from llama_load.analysis.comparison.llama_bench import bench_tests
+    from llama_load.analysis.comparison.sources import read_groups
 
     is_page = arguments.format == "html"
     if is_page and arguments.output is None:
@@ -139,16 +139,18 @@ def _show(
 ) -> None:
     import msgspec
 
-    from llama_load.foreign_text import redacted
-    from llama_load.reports.comparison.comparison_text import (
+    from llama_load.analysis.reports.comparison.comparison_text import (
         comparison_lines,
         comparison_markdown,
     )
-    from llama_load.reports.comparison.result import comparisons_json
+    from llama_load.analysis.reports.comparison.result import comparisons_json
+    from llama_load.outside.foreign_text import redacted
     from llama_load.run_folder import write_whole
 
     if style == "html":
-        from llama_load.reports.comparison.comparison_page import comparison_page
+        from llama_load.analysis.reports.comparison.comparison_page import (
+            comparison_page,
+        )
 
         text = comparison_page(comparisons)
     elif style == "json":

@@ -14,11 +14,11 @@ from llama_load.cli.parser import (
     Parser,
     whole_between,
 )
-from llama_load.errors import UsageError
+from llama_load.ground.errors import UsageError
 from llama_load.tables.bounded_console import LEAST_LIVE_WIDTH, bounded_console
 
 if TYPE_CHECKING:
-    from llama_load.targets.counting import TokenCounter
+    from llama_load.servers.counting import TokenCounter
 
 
 def add_datasets(commands: argparse._SubParsersAction[Parser]) -> None:
@@ -245,8 +245,8 @@ def _datasets_fetch(arguments: argparse.Namespace) -> int:
 def _datasets_inspect(arguments: argparse.Namespace) -> int:
 
     from llama_load.lab.dataset_tools.inspection import CONTEXTS, inspect, report
-    from llama_load.preflight.slot_budget import GUESSED_TEMPLATE_TOKENS
-    from llama_load.targets.counting import EstimatedCounter, LocalCounter
+    from llama_load.loadgen.preflight.slot_budget import GUESSED_TEMPLATE_TOKENS
+    from llama_load.servers.counting import EstimatedCounter, LocalCounter
 
     contexts: Sequence[int] = (
         CONTEXTS if arguments.ctx_per_slot is None else [arguments.ctx_per_slot]
@@ -275,10 +275,10 @@ def _datasets_inspect(arguments: argparse.Namespace) -> int:
 def _probed(host: str) -> tuple[int | None, int, TokenCounter]:
     """From the server: context of a slot (None: not reported), tokens of the chat template, token
     counter."""
-    from llama_load.options.server_keys import environment_key_for
-    from llama_load.preflight.slot_budget import slot_budget
-    from llama_load.targets.apis import CHAT
-    from llama_load.targets.probe import Probe, ProbeSettings
+    from llama_load.loadgen.options.server_keys import environment_key_for
+    from llama_load.loadgen.preflight.slot_budget import slot_budget
+    from llama_load.servers.apis import CHAT
+    from llama_load.servers.probe import Probe, ProbeSettings
 
     probe = Probe(ProbeSettings(host, environment_key_for(host)))
     target = probe.ask()
@@ -287,11 +287,11 @@ def _probed(host: str) -> tuple[int | None, int, TokenCounter]:
 
 
 def _datasets_anonymize(arguments: argparse.Namespace) -> int:
-    from llama_load.foreign_text import printable
-    from llama_load.options.server_keys import environment_key_for
-    from llama_load.plain_http import Session
+    from llama_load.loadgen.options.server_keys import environment_key_for
+    from llama_load.outside.foreign_text import printable
+    from llama_load.outside.plain_http import Session
     from llama_load.record.anonymized_log import anonymize
-    from llama_load.targets.token_blocks import (
+    from llama_load.servers.token_blocks import (
         EstimatedTokens,
         FileTokens,
         FirstThatCan,
@@ -314,7 +314,7 @@ def _datasets_anonymize(arguments: argparse.Namespace) -> int:
 
 def _server_url(url: str) -> str:
     """Raises UsageError: it is none."""
-    from llama_load.targets.address import parse_url
+    from llama_load.servers.address import parse_url
 
     try:
         return parse_url(url).url

@@ -7,10 +7,10 @@ import argparse
 import shlex
 from pathlib import Path
 
-from llama_load.bundled import bundled, bundled_files, find_bundled
 from llama_load.cli.parser import Parser
-from llama_load.errors import UsageError
-from llama_load.plugins import added_locustfiles
+from llama_load.ground.bundled import bundled, bundled_files, find_bundled
+from llama_load.ground.errors import UsageError
+from llama_load.ground.plugins import added_locustfiles
 
 STARTING_LOCUSTFILE = "sharegpt_chat"
 STARTING_PLAN = "starter.yaml"

@@ -13,17 +13,17 @@ from urllib.parse import urlsplit
 
 from llama_load.cli.ask import agrees, is_there
 from llama_load.cli.say import say
-from llama_load.command_secrets import is_secret_header
-from llama_load.errors import UsageError
-from llama_load.options.server_keys import (
+from llama_load.ground.errors import UsageError
+from llama_load.ground.processes import listens_as_we_do
+from llama_load.loadgen.options.server_keys import (
     KEY_VARIABLES,
     KEYS_FOR,
     NOBODY,
     may_have_keys,
 )
-from llama_load.plain_http import NoAnswerError, request
-from llama_load.processes import listens_as_we_do
-from llama_load.targets.address import parse_url
+from llama_load.outside.command_secrets import is_secret_header
+from llama_load.outside.plain_http import NoAnswerError, request
+from llama_load.servers.address import parse_url
 
 # Ports on which servers of LLMs listen unless told otherwise: llama-server, vLLM, SGLang, LM
 # Studio, Ollama, text-generation-webui.

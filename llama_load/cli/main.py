@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from llama_load.bundled import bundled
+from llama_load.analysis.reports.formats import FORMATS, export
 from llama_load.cli.bench_command import add_bench
 from llama_load.cli.compare_command import add_compare
 from llama_load.cli.datasets_command import add_datasets
@@ -33,19 +33,19 @@ from llama_load.cli.sweep_command import add_sweep
 from llama_load.cli.telemetry_command import add_telemetry
 from llama_load.cli.tune_command import add_tune
 from llama_load.cli.verify_command import add_verify
-from llama_load.command_secrets import secrets_of_words
-from llama_load.errors import LlamaLoadError, RunError, UsageError
-from llama_load.exit_codes import INTERRUPTED
-from llama_load.foreign_text import keep_secret, printable_lines
-from llama_load.languages import LANGUAGES
-from llama_load.own_modules import module_command, module_environment
-from llama_load.reports.formats import FORMATS, export
+from llama_load.ground.bundled import bundled
+from llama_load.ground.errors import LlamaLoadError, RunError, UsageError
+from llama_load.ground.exit_codes import INTERRUPTED
+from llama_load.ground.languages import LANGUAGES
+from llama_load.ground.own_modules import module_command, module_environment
+from llama_load.ground.version import __version__
+from llama_load.outside.command_secrets import secrets_of_words
+from llama_load.outside.foreign_text import keep_secret, printable_lines
+from llama_load.outside.terminal import STARTED_AS, make_output_safe
 from llama_load.tables.bounded_console import bounded_console
-from llama_load.terminal import STARTED_AS, make_output_safe
-from llama_load.version import __version__
 
 if TYPE_CHECKING:
-    from llama_load.options.flag import Flag
+    from llama_load.loadgen.options.flag import Flag
 
 # Errors caused by the path the user gave, not by the disk.
 NO_SUCH_PATH = (
@@ -107,12 +107,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run_command(arguments: argparse.Namespace, words: Sequence[str]) -> int:
-    from llama_load.blas_threads import load_numpy_without_threads
-    from llama_load.code_cache import dataclasses_compiled_once
+    from llama_load.ground.blas_threads import load_numpy_without_threads
+    from llama_load.ground.code_cache import dataclasses_compiled_once
 
     load_numpy_without_threads()
     with dataclasses_compiled_once():  # of the modules that it imports
-        from llama_load.options.known_secrets import learn_secrets
+        from llama_load.loadgen.options.known_secrets import learn_secrets
 
         learn_secrets(words)
         return int(arguments.run(arguments))
@@ -334,8 +334,8 @@ def _more(arguments: argparse.Namespace) -> int:
 
 
 def _demo(arguments: argparse.Namespace) -> int:
-    from llama_load.serving.launch import serving
-    from llama_load.targets.servers import ServerSpec
+    from llama_load.servers.kinds import ServerSpec
+    from llama_load.servers.serving.launch import serving
 
     print(
         "Making a small random model and starting the embedded llama-server …",
@@ -370,7 +370,7 @@ def _percent(share: float | None) -> str:
 
 def _calibrate(arguments: argparse.Namespace) -> int:
     from llama_load.lab.calibrate import LIMITS_MS, calibrate, parse_load
-    from llama_load.preflight.calibration import TOK_PER_S, Step, save
+    from llama_load.loadgen.preflight.calibration import TOK_PER_S, Step, save
 
     load = parse_load(arguments.load) if arguments.load else None
     print(
@@ -437,7 +437,7 @@ def _flags(arguments: argparse.Namespace) -> int:
     from rich.table import Table
     from rich.text import Text
 
-    from llama_load.options.flags import grouped
+    from llama_load.loadgen.options.flags import grouped
 
     console = bounded_console()
     console.print(
@@ -469,7 +469,7 @@ def _flags(arguments: argparse.Namespace) -> int:
 
 def _usual(groups: Mapping[str, list[Flag]]) -> dict[str, list[Flag]]:
     """The flags that are used most, by topic; topics without any are left out."""
-    from llama_load.options.flags import USUAL
+    from llama_load.loadgen.options.flags import USUAL
 
     usual = {}
     for title, flags in groups.items():
@@ -480,7 +480,7 @@ def _usual(groups: Mapping[str, list[Flag]]) -> dict[str, list[Flag]]:
 
 
 def _report(arguments: argparse.Namespace) -> int:
-    from llama_load.reports.again import report_again
+    from llama_load.analysis.reports.again import report_again
 
     if arguments.add and len(arguments.runs) > 1:
         raise UsageError("--add adds a worker's records to one run; name only that run")
@@ -524,7 +524,7 @@ def _push(arguments: argparse.Namespace) -> int:
 
 
 def _runs(arguments: argparse.Namespace) -> int:
-    from llama_load.reports.run_list import run_lines, run_rows
+    from llama_load.analysis.reports.run_list import run_lines, run_rows
 
     if not arguments.folder.is_dir():
         raise UsageError(

@@ -12,12 +12,12 @@ from urllib.parse import unquote
 
 import msgspec
 
-from llama_load.bound_headers import UnsendableError, bound, field_lines
-from llama_load.errors import RunError, UsageError
-from llama_load.foreign_json import decode_foreign
-from llama_load.foreign_text import keep_secret, printable, redacted
-from llama_load.plain_http import NoAnswerError, Session
-from llama_load.targets.address import parse_url
+from llama_load.ground.errors import RunError, UsageError
+from llama_load.outside.bound_headers import UnsendableError, bound, field_lines
+from llama_load.outside.foreign_json import decode_foreign
+from llama_load.outside.foreign_text import keep_secret, printable, redacted
+from llama_load.outside.plain_http import NoAnswerError, Session
+from llama_load.servers.address import parse_url
 
 # OpenTelemetry's own variable for headers such as a key: NAME=VALUE,NAME=VALUE with escapes as in
 # URLs.
@@ -28,8 +28,8 @@ WITHIN_S = 30.0  # of one message
 def push_run(folder: Path, url: str) -> str:
     """Send the spans and the histograms of a run; the sentence that says what was taken. Raises
     UsageError, RunError."""
-    from llama_load.analysis.results import analyze
-    from llama_load.reports.exports.otlp import metrics, traces
+    from llama_load.analysis.reports.exports.otlp import metrics, traces
+    from llama_load.analysis.results.results import analyze
     from llama_load.run_folder import load_run
 
     try:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NoReturn, TypeVar
 
-from llama_load.errors import did_you_mean
+from llama_load.ground.errors import did_you_mean
 
 N = TypeVar("N", int, float)
 

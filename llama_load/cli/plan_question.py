@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from llama_load.cli.ask import YES, agrees, is_there
 from llama_load.cli.parser import Parser
 from llama_load.cli.say import say
-from llama_load.errors import UsageError
+from llama_load.ground.errors import UsageError
 
 if TYPE_CHECKING:
     from llama_load.lab.sweep.plan import Plan

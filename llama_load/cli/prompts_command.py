@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from llama_load.cli.parser import Parser
-from llama_load.errors import UsageError
+from llama_load.ground.errors import UsageError
 
 if TYPE_CHECKING:
-    from llama_load.targets.token_blocks import ServerTokens
+    from llama_load.servers.token_blocks import ServerTokens
 
 
 def add_prompts(commands: argparse._SubParsersAction[Parser]) -> None:
@@ -54,7 +54,7 @@ def add_prompts(commands: argparse._SubParsersAction[Parser]) -> None:
 
 
 def _show_prompts(arguments: argparse.Namespace) -> int:
-    from llama_load.foreign_text import printable_lines
+    from llama_load.outside.foreign_text import printable_lines
 
     given = arguments.run_or_recording
     if given.suffix == ".jsonl":
@@ -69,7 +69,7 @@ def _show_prompts(arguments: argparse.Namespace) -> int:
 
 
 def _of_run(folder: Path, conversation: str | None, host: str | None) -> Iterator[str]:
-    from llama_load.reports.conversation_prompts import conversation_prompts
+    from llama_load.analysis.reports.conversation_prompts import conversation_prompts
     from llama_load.run_folder import load_run
 
     server = None if host is None else _server_tokens(host)
@@ -78,10 +78,10 @@ def _of_run(folder: Path, conversation: str | None, host: str | None) -> Iterato
 
 def _server_tokens(host: str) -> ServerTokens:
     """UsageError: it is no URL."""
-    from llama_load.options.server_keys import environment_key_for
-    from llama_load.plain_http import Session
-    from llama_load.targets.address import parse_url
-    from llama_load.targets.token_blocks import ServerTokens
+    from llama_load.loadgen.options.server_keys import environment_key_for
+    from llama_load.outside.plain_http import Session
+    from llama_load.servers.address import parse_url
+    from llama_load.servers.token_blocks import ServerTokens
 
     try:
         url = parse_url(host).url
@@ -91,8 +91,8 @@ def _server_tokens(host: str) -> ServerTokens:
 
 
 def _of_recording(file: Path, conversation: str | None) -> Iterator[str]:
+    from llama_load.analysis.reports.conversation_prompts import TurnTexts, turns_lines
     from llama_load.record.recorded_turns import read_turns
-    from llama_load.reports.conversation_prompts import TurnTexts, turns_lines
 
     recorded = read_turns(file)
     texts = {id(each.turn): TurnTexts(each.texts, each.token) for each in recorded}

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from llama_load.analysis.run_summary import RunSummary
+    from llama_load.analysis.results.run_summary import RunSummary
 
 # Words that make a figure useless; BLURRED only spoils single gaps between tokens.
 VALID = "VALID"
@@ -196,8 +196,8 @@ class LlmLoad:
         of the server belongs in LLAMA_LOAD_API_KEY.
         """
         __tracebackhide__ = True  # a failure shows the test's line alone
-        from llama_load.analysis.run_summary import read_summary
-        from llama_load.errors import LlamaLoadError
+        from llama_load.analysis.results.run_summary import read_summary
+        from llama_load.ground.errors import LlamaLoadError
         from llama_load.lab.flag_words import words_of
         from llama_load.lab.start_run import (
             locust_command,
@@ -205,7 +205,7 @@ class LlmLoad:
             run_to_its_end,
             typed_command,
         )
-        from llama_load.terminal import STARTED_AS
+        from llama_load.outside.terminal import STARTED_AS
 
         folder = self._new_folder()
         given = {"users": users, "num_prompts": requests} | flags

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from llama_load.cli.parser import Parser, whole_between
-from llama_load.errors import RunError, UsageError
-from llama_load.foreign_text import keep_secret
-from llama_load.own_modules import module_command
+from llama_load.ground.errors import RunError, UsageError
+from llama_load.ground.own_modules import module_command
+from llama_load.outside.foreign_text import keep_secret
 
 if TYPE_CHECKING:
-    from llama_load.targets.address import Address
+    from llama_load.servers.address import Address
 
 KEY = "LLAMA_LOAD_RECORD_KEY"
 DEFAULT_PORT = 8081
@@ -92,10 +92,10 @@ def add_record(commands: argparse._SubParsersAction[Parser]) -> None:
 
 
 def _record(arguments: argparse.Namespace) -> int:
-    from llama_load.options.server_keys import environment_key_for
+    from llama_load.loadgen.options.server_keys import environment_key_for
+    from llama_load.loadgen.wire.priority import SenderPriority
     from llama_load.record.relay import Relay
-    from llama_load.targets.tls import TlsOptions
-    from llama_load.wire.priority import SenderPriority
+    from llama_load.servers.tls import TlsOptions
 
     to = _server_address(arguments.to)
     key = _key_for(arguments.host)
@@ -137,7 +137,7 @@ def _record(arguments: argparse.Namespace) -> int:
 
 def _server_address(url: str) -> Address:
     """Its address. UsageError: it is none."""
-    from llama_load.targets.address import parse_url
+    from llama_load.servers.address import parse_url
 
     try:
         return parse_url(url).resolved()
@@ -163,7 +163,7 @@ def _report_absence(to: Address) -> None:
 
 def _key_for(host: str) -> str | None:
     """What clients must send. UsageError: other machines could connect without one."""
-    from llama_load.targets.local_ports import is_loopback
+    from llama_load.servers.local_ports import is_loopback
 
     key = os.environ.get(KEY, "").strip() or None
     if key is None and not is_loopback(host):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from llama_load.live.run_metrics import RunMetrics
-from llama_load.reports.ended_run import reported
+from llama_load.analysis.reports.ended_run import reported
+from llama_load.loadgen.live.run_metrics import RunMetrics
+from llama_load.loadgen.swarm.lifecycle import Lifecycle
+from llama_load.loadgen.swarm.surroundings import EndedRun, Guard
 from llama_load.run_folder import Run
-from llama_load.swarm.lifecycle import Lifecycle
-from llama_load.swarm.surroundings import EndedRun, Guard
 
 
 class ReportsAndPages:
@@ -22,7 +22,7 @@ class ReportsAndPages:
 
     def open_pages(self, runs: Lifecycle) -> Guard:
         """See `Surroundings.open_pages`."""
-        from llama_load.web.open_pages import open_pages
+        from llama_load.page.open_pages import open_pages
 
         return open_pages(runs)
 
@@ -30,6 +30,6 @@ class ReportsAndPages:
         self, address: tuple[str, int], metrics: RunMetrics, token: str | None
     ) -> None:
         """See `Surroundings.serve_metrics`."""
-        from llama_load.web.metrics_page import serve_metrics
+        from llama_load.page.metrics_page import serve_metrics
 
         serve_metrics(address, metrics, token)

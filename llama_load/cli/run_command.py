@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 
 from llama_load.cli.parser import Parser
 from llama_load.cli.say import say
-from llama_load.errors import UsageError
+from llama_load.ground.errors import UsageError
 from llama_load.lab.start_run import DEFAULT_WORKLOAD
-from llama_load.terminal import STARTED_AS
+from llama_load.outside.terminal import STARTED_AS
 
 if TYPE_CHECKING:
-    from llama_load.options.flag import Flag
-    from llama_load.options.vllm_command import OurRun
+    from llama_load.loadgen.options.flag import Flag
+    from llama_load.loadgen.options.vllm_command import OurRun
 
 URLS = ("http://", "https://")
 LOCUSTFILE = ("-f", "--locustfile")
@@ -94,8 +94,8 @@ def _parts_of_words(words: Sequence[str]) -> tuple[str | None, str, list[str]]:
 
     UsageError: what stands after -- is no command of `vllm bench serve`, or has no equal.
     """
-    from llama_load.command_secrets import redact_words
-    from llama_load.options.others_flags import in_our_flags
+    from llama_load.loadgen.options.others_flags import in_our_flags
+    from llama_load.outside.command_secrets import redact_words
 
     own = list(words)
     ours: OurRun | None = None
@@ -132,9 +132,9 @@ def _parts_of_words(words: Sequence[str]) -> tuple[str | None, str, list[str]]:
 
 def _api_of(url: str | None, flags: Sequence[str]) -> list[str]:
     """The flag of the API whose URL it is, unless --endpoint is given."""
-    from llama_load.targets.address import parse_server_url, split_hosts
-    from llama_load.targets.api_location import located
-    from llama_load.targets.apis import OFFERED
+    from llama_load.servers.address import parse_server_url, split_hosts
+    from llama_load.servers.api_location import located
+    from llama_load.servers.apis import OFFERED
 
     if any(word.startswith("--endpoint") for word in flags):
         return []
@@ -155,13 +155,16 @@ def _withhold_keys(url: str, flags: Sequence[str]) -> None:
 
 
 def _without_dashes(words: Sequence[str]) -> OurRun | None:
-    from llama_load.options.program_command import run_of_command
+    from llama_load.loadgen.options.program_command import run_of_command
 
     return run_of_command(words)
 
 
 def _of_program(words: Sequence[str]) -> OurRun:
-    from llama_load.options.program_command import known_programs, run_of_command
+    from llama_load.loadgen.options.program_command import (
+        known_programs,
+        run_of_command,
+    )
 
     ours = run_of_command(words)
     if ours is None:
@@ -199,7 +202,7 @@ def _takes_value(before: Sequence[str]) -> bool:
 
 
 def _flag_named(name: str) -> Flag | None:
-    from llama_load.options.flags import FLAGS
+    from llama_load.loadgen.options.flags import FLAGS
 
     for flag in FLAGS:
         if flag.name == name:
@@ -240,7 +243,7 @@ def _has_server(words: Sequence[str], locustfile: str) -> bool:
 
 
 def _sets_host(file: Path) -> bool:
-    from llama_load.foreign_files import begin_of
+    from llama_load.outside.foreign_files import begin_of
 
     if not file.is_file():
         return False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from llama_load.foreign_text import printable
+from llama_load.outside.foreign_text import printable
 
 
 def say(sentence: str) -> None:

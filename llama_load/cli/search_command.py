@@ -7,11 +7,11 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from llama_load.analysis.statistics.carried_share import CARRIED_SHARE
 from llama_load.cli.parser import LARGEST_SEED, Parser, number_between, whole_between
 from llama_load.cli.say import say
-from llama_load.errors import UsageError
-from llama_load.exit_codes import INTERRUPTED
-from llama_load.metrics.carried_share import CARRIED_SHARE
+from llama_load.ground.errors import UsageError
+from llama_load.ground.exit_codes import INTERRUPTED
 
 if TYPE_CHECKING:
     from llama_load.lab.search.state import SearchSettings
@@ -194,7 +194,7 @@ def _settings(
 ) -> SearchSettings:
     from llama_load.lab.search.search_probe import Goal
     from llama_load.lab.search.state import Budget, SearchSettings
-    from llama_load.options.objectives import parse_objectives
+    from llama_load.loadgen.options.objectives import parse_objectives
 
     return SearchSettings(
         vary=arguments.vary,

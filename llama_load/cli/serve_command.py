@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING
 
 from llama_load.cli.parser import MOST_TOKENS, Parser, number_between, whole_between
 from llama_load.cli.simulated_command import add_simulated, serve_simulated
-from llama_load.errors import RunError, UsageError
+from llama_load.ground.errors import RunError, UsageError
 
 if TYPE_CHECKING:
-    from llama_load.serving.cold_start import ColdStart
-    from llama_load.serving.launch import Server
-    from llama_load.targets.servers import ServerSpec, ServerStart
+    from llama_load.servers.kinds import ServerSpec, ServerStart
+    from llama_load.servers.serving.cold_start import ColdStart
+    from llama_load.servers.serving.launch import Server
 
 DESCRIPTION = (
     "Start a server, wait until it is ready, and stop it with Ctrl-C. A load test against its port "
@@ -35,8 +35,8 @@ DESCRIPTION = (
 
 def add_serve(commands: argparse._SubParsersAction[Parser]) -> None:
     """Add the subcommand."""
-    from llama_load.targets.servers import STARTS
-    from llama_load.targets.servers.server_start import READY_WITHIN_S
+    from llama_load.servers.kinds import STARTS
+    from llama_load.servers.kinds.server_start import READY_WITHIN_S
 
     serve = commands.add_parser(
         "serve",
@@ -217,9 +217,9 @@ def _serve(arguments: argparse.Namespace) -> int:
 
 
 def _serve_real(arguments: argparse.Namespace) -> int:
-    from llama_load.serving import registry
-    from llama_load.serving.launch import serving
-    from llama_load.targets.local_ports import free_port, refuse_taken
+    from llama_load.servers.local_ports import free_port, refuse_taken
+    from llama_load.servers.serving import registry
+    from llama_load.servers.serving.launch import serving
 
     refuse_taken(arguments.host, arguments.port)
     port = arguments.port or free_port(arguments.host)
@@ -243,7 +243,7 @@ def _serve_real(arguments: argparse.Namespace) -> int:
 
 
 def _cold_start(arguments: argparse.Namespace) -> int:
-    from llama_load.serving.cold_start import measure
+    from llama_load.servers.serving.cold_start import measure
 
     def show(start: ColdStart) -> None:
         cached = "" if start.cached is None else f"{start.cached:.0%}"
@@ -303,9 +303,9 @@ def _mean_text(values: list[float]) -> str:
 
 def _ready_lines(server: Server, spec: ServerSpec) -> Iterable[str]:
     """What is ready, what it is made of, and how to test it."""
-    from llama_load.observed.server_description import ServerDescription
-    from llama_load.reports.server_section import buffer_lines, server_rows
-    from llama_load.serving.describe import described, read_log_file
+    from llama_load.analysis.reports.server_section import buffer_lines, server_rows
+    from llama_load.run_folder.observed.server_description import ServerDescription
+    from llama_load.servers.serving.describe import described, read_log_file
 
     yield f"{spec.kind} is ready at {server.url} after {server.start_s:.2f} s"
     base = ServerDescription(
@@ -330,8 +330,8 @@ def _ready_lines(server: Server, spec: ServerSpec) -> Iterable[str]:
 
 
 def _spec(arguments: argparse.Namespace, port: int) -> ServerSpec:
-    from llama_load.targets.servers import STARTS, ServerSpec
-    from llama_load.targets.servers.server_start import DEFAULT_START, SERVER_KEY
+    from llama_load.servers.kinds import STARTS, ServerSpec
+    from llama_load.servers.kinds.server_start import DEFAULT_START, SERVER_KEY
 
     env = dict(word.partition("=")[::2] for word in arguments.env)
     if wrong := [
@@ -385,8 +385,8 @@ def _own_flags(start: ServerStart, arguments: argparse.Namespace) -> list[str]:
     flags = [*(flags or ()), *(f"--{name}" for name in switches if name != "vision")]
     if not arguments.vision:
         return flags
-    from llama_load.serving.model_maker import ModelSize
-    from llama_load.serving.projector_maker import cached_projector
+    from llama_load.servers.serving.model_maker import ModelSize
+    from llama_load.servers.serving.projector_maker import cached_projector
 
     return [*flags, "--mmproj", str(cached_projector(ModelSize().dim))]
 

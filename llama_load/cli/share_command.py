@@ -8,7 +8,7 @@ from pathlib import Path
 
 from llama_load.cli.ask import agrees, is_there
 from llama_load.cli.parser import Parser
-from llama_load.errors import UsageError
+from llama_load.ground.errors import UsageError
 
 # The files that are written: for people, for `llama-load compare`, a card to post.
 TEXTS = ("md", "json")
@@ -55,11 +55,11 @@ def add_share(commands: argparse._SubParsersAction[Parser]) -> None:
 def _share_run(arguments: argparse.Namespace) -> int:
     import msgspec
 
-    from llama_load.analysis.results import analyze
-    from llama_load.foreign_text import redacted
-    from llama_load.image_package import has_pillow
-    from llama_load.reports.share_card import card_png, card_svg, has_figures
-    from llama_load.reports.shared_run import shared_markdown, shared_run
+    from llama_load.analysis.reports.share_card import card_png, card_svg, has_figures
+    from llama_load.analysis.reports.shared_run import shared_markdown, shared_run
+    from llama_load.analysis.results.results import analyze
+    from llama_load.ground.image_package import has_pillow
+    from llama_load.outside.foreign_text import redacted
     from llama_load.run_folder import load_run, write_whole
 
     shared = shared_run(analyze(load_run(arguments.run_folder)))

@@ -15,7 +15,7 @@ from llama_load.cli.parser import (
     number_between,
     whole_between,
 )
-from llama_load.errors import UsageError
+from llama_load.ground.errors import UsageError
 
 
 def _seconds(text: str) -> float:
@@ -134,8 +134,8 @@ def add_simulated(serve: Parser) -> None:
 
 def serve_simulated(arguments: argparse.Namespace) -> int:
     """Serve until SIGINT or SIGTERM."""
-    from llama_load.serving.simulated import SimulatedServer
-    from llama_load.serving.simulated_schedule import Schedule
+    from llama_load.servers.serving.simulated import SimulatedServer
+    from llama_load.servers.serving.simulated_schedule import Schedule
 
     given = {
         name: value

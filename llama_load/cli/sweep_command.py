@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 from llama_load.cli.parser import Parser, whole_between
 from llama_load.cli.plan_question import add_yes, agree_to
 from llama_load.cli.say import say
-from llama_load.errors import UsageError
-from llama_load.exit_codes import INTERRUPTED
-from llama_load.foreign_files import read_foreign
-from llama_load.foreign_text import printable
-from llama_load.units import quantity
-from llama_load.version import __version__
+from llama_load.ground.errors import UsageError
+from llama_load.ground.exit_codes import INTERRUPTED
+from llama_load.ground.units import quantity
+from llama_load.ground.version import __version__
+from llama_load.outside.foreign_files import read_foreign
+from llama_load.outside.foreign_text import printable
 
 if TYPE_CHECKING:
     from llama_load.lab.sweep.cells import Cell
@@ -211,7 +211,7 @@ def _plan_of_arguments(arguments: argparse.Namespace) -> tuple[Plan, bytes, str]
     """The plan, its text and a name for its folder."""
     import yaml
 
-    from llama_load.comparison.llama_bench import bench_tests
+    from llama_load.analysis.comparison.llama_bench import bench_tests
     from llama_load.lab.sweep.located import Faults, parse_yaml
     from llama_load.lab.sweep.read_plan import plan_file, plan_of, read_plan
     from llama_load.lab.sweep.short_form import plan_document
@@ -290,8 +290,8 @@ def _perplexity(arguments: argparse.Namespace) -> int:
     from llama_load.lab.perplexity.perplexity_servers import score_text
     from llama_load.lab.sweep.plan import PerplexityPlan
     from llama_load.lab.sweep.quality import by_binary, read_text
-    from llama_load.options.server_keys import environment_key_for
-    from llama_load.targets.probe import ProbeSettings
+    from llama_load.loadgen.options.server_keys import environment_key_for
+    from llama_load.servers.probe import ProbeSettings
 
     file, text = read_text(arguments.text)
     if arguments.binary:

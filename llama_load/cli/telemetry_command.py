@@ -11,8 +11,8 @@ import threading
 from typing import Any
 
 from llama_load.cli.parser import whole_between
-from llama_load.errors import UsageError
-from llama_load.foreign_text import keep_secret
+from llama_load.ground.errors import UsageError
+from llama_load.outside.foreign_text import keep_secret
 
 TOKEN = "LLAMA_LOAD_SCRAPE_TOKEN"  # noqa: S105 - the name of a variable
 DEFAULT_LISTEN = "127.0.0.1:9410"
@@ -61,8 +61,8 @@ def add_telemetry(commands: Any) -> None:
 
 
 def _telemetry(arguments: argparse.Namespace) -> int:
-    from llama_load.options.telemetry_flags import power_command
-    from llama_load.targets.local_ports import is_loopback
+    from llama_load.loadgen.options.telemetry_flags import power_command
+    from llama_load.servers.local_ports import is_loopback
     from llama_load.telemetry.all_sources import machine_sources
     from llama_load.telemetry.exporter import PATH, Exporter, Page
     from llama_load.telemetry.server_processes import ServerProcesses

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from llama_load.cli.parser import Parser
 from llama_load.cli.plan_question import add_yes, agree_to
 from llama_load.cli.say import say
-from llama_load.errors import UsageError
-from llama_load.exit_codes import INTERRUPTED
-from llama_load.foreign_files import read_foreign
+from llama_load.ground.errors import UsageError
+from llama_load.ground.exit_codes import INTERRUPTED
+from llama_load.outside.foreign_files import read_foreign
 
 if TYPE_CHECKING:
     from llama_load.lab.sweep.cells import Cell

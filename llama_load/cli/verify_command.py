@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from llama_load.cli.parser import Parser
-from llama_load.exit_codes import GOOD, THRESHOLD_FAILED
+from llama_load.ground.exit_codes import GOOD, THRESHOLD_FAILED
 
 # Signs in the names of figures below llama_load, which have no line of their own where they hold
 # (but with --all).
@@ -52,7 +52,7 @@ def add_verify(commands: argparse._SubParsersAction[Parser]) -> None:
 
 
 def _verify(arguments: argparse.Namespace) -> int:
-    from llama_load.reports.verify import verify_run
+    from llama_load.analysis.reports.verify import verify_run
 
     found = verify_run(arguments.run_folder)
     shown = []

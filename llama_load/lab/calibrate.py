@@ -22,16 +22,21 @@ from pathlib import Path
 import numpy as np
 import psutil
 
-from llama_load.bundled import bundled
-from llama_load.errors import RunError, UsageError
-from llama_load.metrics.timing_error import COLUMNS, errors_ms
-from llama_load.observed.worker_health import WorkerHealth
-from llama_load.own_modules import module_command
-from llama_load.preflight.calibration import LOOSE_MS, TOK_PER_S, Calibration, Step
+from llama_load.analysis.statistics.timing_error import COLUMNS, errors_ms
+from llama_load.ground.bundled import bundled
+from llama_load.ground.errors import RunError, UsageError
+from llama_load.ground.own_modules import module_command
+from llama_load.loadgen.preflight.calibration import (
+    LOOSE_MS,
+    TOK_PER_S,
+    Calibration,
+    Step,
+)
 from llama_load.run_folder import load_run
-from llama_load.serving.launch import start
-from llama_load.serving.simulated import read_log
-from llama_load.targets.local_ports import free_port
+from llama_load.run_folder.observed.worker_health import WorkerHealth
+from llama_load.servers.local_ports import free_port
+from llama_load.servers.serving.launch import start
+from llama_load.servers.serving.simulated import read_log
 
 TOKENS = 100
 STREAMS = (25, 50, 100, 200, 400, 600, 800, 1200, 1600)

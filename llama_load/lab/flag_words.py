@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 
-from llama_load.foreign_text import keep_secret
-from llama_load.options.flag import Flag
-from llama_load.options.flags import FLAGS
-from llama_load.options.known_secrets import secrets_of_environment
-from llama_load.options.secret_flags import holds_secret
+from llama_load.loadgen.options.flag import Flag
+from llama_load.loadgen.options.flags import FLAGS
+from llama_load.loadgen.options.known_secrets import secrets_of_environment
+from llama_load.loadgen.options.secret_flags import holds_secret
+from llama_load.outside.foreign_text import keep_secret
 
 
 def words_of(flags: Mapping[str, object]) -> tuple[list[str], dict[str, str]]:

@@ -16,13 +16,13 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING
 
-from llama_load.analysis.run_summary import (
+from llama_load.analysis.results.run_summary import (
     RunSummary,
     SummaryCheck,
     is_number,
     read_summary,
 )
-from llama_load.exit_codes import GOOD
+from llama_load.ground.exit_codes import GOOD
 from llama_load.lab.flag_words import words_of
 from llama_load.lab.start_run import (
     TIMEOUT_S,
@@ -31,12 +31,12 @@ from llama_load.lab.start_run import (
     run_to_its_end,
     typed_command,
 )
-from llama_load.terminal import STARTED_AS
+from llama_load.outside.terminal import STARTED_AS
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from llama_load.comparison.compare import Comparison
+    from llama_load.analysis.comparison.compare import Comparison
     from llama_load.run_folder import Run
 
 RUNS = "runs"
@@ -111,8 +111,8 @@ class Result:
     @cached_property
     def screen(self) -> str:
         """The first screen: verdict, causes, figures, where the time went, the next command."""
-        from llama_load.analysis.results import analyze
-        from llama_load.reports.first_screen import first_screen
+        from llama_load.analysis.reports.first_screen import first_screen
+        from llama_load.analysis.results.results import analyze
 
         return "\n".join(line.text for line in first_screen(analyze(self._run)))
 
@@ -149,7 +149,9 @@ class Compared:
         return self.exit_code == GOOD
 
     def __str__(self) -> str:
-        from llama_load.reports.comparison.comparison_text import comparison_lines
+        from llama_load.analysis.reports.comparison.comparison_text import (
+            comparison_lines,
+        )
 
         lines: list[str] = []
         for title, comparison in self.comparisons:
@@ -208,9 +210,9 @@ def compare(base: Side, *others: Side, gates: str | Sequence[str] = ()) -> Compa
     A list of runs are repeats of one set-up; without repeats nothing is proven. `gates`: such as
     "p99_ttft_ms:+5%". Raises UsageError.
     """
-    from llama_load.comparison.compare import compare as compare_sides
-    from llama_load.comparison.gates import exit_code, parse_gate
-    from llama_load.comparison.sources import read_groups
+    from llama_load.analysis.comparison.compare import compare as compare_sides
+    from llama_load.analysis.comparison.gates import exit_code, parse_gate
+    from llama_load.analysis.comparison.sources import read_groups
 
     texts = [gates] if isinstance(gates, str) else gates
     parsed = [parse_gate(text) for text in texts]

@@ -17,7 +17,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from llama_load.blas_threads import load_numpy_without_threads
+from llama_load.ground.blas_threads import load_numpy_without_threads
 
 if TYPE_CHECKING:
     from llama_load.lab.sweep.run_cell import Order
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 # others import it.
 IMPORTED = (
     "locust.main",
-    "llama_load.users.user",
-    "llama_load.reports.html.page",
+    "llama_load.loadgen.users.user",
+    "llama_load.analysis.reports.html.page",
     "pyarrow.parquet",
     "rich.console",
 )
@@ -54,8 +54,8 @@ def _serve(answers: int) -> Order | None:
     import msgspec
     from gevent.os import fork_gevent
 
+    from llama_load.ground.processes import end_with_parent
     from llama_load.lab.sweep.run_cell import ENDS_WITHIN_S, End, Order
-    from llama_load.processes import end_with_parent
 
     own = os.getpid()
     for line in _lines_of_stdin():
@@ -129,8 +129,8 @@ def _become_locust(order: Order) -> None:
     import locust.main
     import numpy as np
 
-    from llama_load.swarm.signals import SIGNALS
-    from llama_load.terminal import make_output_safe
+    from llama_load.loadgen.swarm.signals import SIGNALS
+    from llama_load.outside.terminal import make_output_safe
 
     _redirect(STDIN, os.devnull, os.O_RDONLY)
     _redirect(1, order.log, os.O_WRONLY | os.O_APPEND)

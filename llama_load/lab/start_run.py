@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from llama_load.bundled import bundled, find_bundled
-from llama_load.errors import RunError, UsageError, did_you_mean
-from llama_load.own_modules import module_command, module_environment
-from llama_load.plugins import added_locustfiles
+from llama_load.ground.bundled import bundled, find_bundled
+from llama_load.ground.errors import RunError, UsageError, did_you_mean
+from llama_load.ground.own_modules import module_command, module_environment
+from llama_load.ground.plugins import added_locustfiles
 
 DEFAULT_WORKLOAD = "sharegpt_chat"
 TIMEOUT_S = 1800.0

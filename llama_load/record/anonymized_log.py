@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
-from llama_load.errors import RunError
+from llama_load.ground.errors import RunError
+from llama_load.ground.units import quantity
 from llama_load.record.digest_lines import DigestLines
 from llama_load.record.joined_conversations import Conversations
 from llama_load.record.private_lines import PrivateLines
 from llama_load.record.request_logs import RequestLog
-from llama_load.targets.token_blocks import PromptTokens
-from llama_load.units import quantity
+from llama_load.servers.token_blocks import PromptTokens
 
 
 def anonymize(log: Path, out: Path, tokens: PromptTokens) -> list[str]:

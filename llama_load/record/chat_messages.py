@@ -14,7 +14,7 @@ from typing import Any
 MessageDict = dict[str, Any]
 
 # Of a message: what clients do not send back, or send back differently. See
-# `llama_load.workloads.openai_messages`, which ignores them, too.
+# `llama_load.loadgen.workloads.openai_messages`, which ignores them, too.
 _LEFT_OUT = {
     *("reasoning", "reasoning_content", "thinking", "annotations", "refusal"),
     *("logprobs", "metadata", "id", "timestamp", "created_at", "weight"),

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from llama_load.record.exchange_copies import ExchangeCopy
 from llama_load.record.http_framing import Head, MessageReader
-from llama_load.targets.tls import TlsLayer
+from llama_load.servers.tls import TlsLayer
 
 Handler = Callable[[int], None]
 

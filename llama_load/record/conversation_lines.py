@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from llama_load.errors import UsageError
+from llama_load.ground.errors import UsageError
+from llama_load.ground.units import ns_to_s
+from llama_load.loadgen.workloads.openai_messages import talk_of
 from llama_load.record.joined_conversations import KEPT_FIELDS, Conversation
 from llama_load.record.read_exchange import SeenRequest
-from llama_load.units import ns_to_s
-from llama_load.workloads.openai_messages import talk_of
 
 
 def conversation_line(

@@ -6,11 +6,12 @@ import math
 
 import numpy as np
 
-from llama_load.live.sketch import BUCKETS, LEAST_MS, PER_DECADE, quantiles_ms
+from llama_load.loadgen.live.sketch import BUCKETS, LEAST_MS, PER_DECADE, quantiles_ms
 
 
 class DelayCounts:
-    """Delays in ms, whose percentiles are off by at most 0.96 % (see `llama_load.live.sketch`)."""
+    """Delays in ms, whose percentiles are off by at most 0.96 % (see
+    `llama_load.loadgen.live.sketch`)."""
 
     def __init__(self) -> None:
         self._counts = [0] * BUCKETS

@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from llama_load.ground.units import ns_to_s
 from llama_load.record.joined_conversations import Turn
 from llama_load.record.read_exchange import SeenRequest
-from llama_load.targets.token_blocks import Blocks, PromptTokens
-from llama_load.units import ns_to_s
+from llama_load.servers.token_blocks import Blocks, PromptTokens
 
 NO_PARENT = -1
 

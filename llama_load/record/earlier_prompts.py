@@ -16,7 +16,8 @@ from typing import Any
 
 import msgspec
 
-from llama_load.foreign_json import memory_bytes
+from llama_load.analysis.topics.reprocessing import cacheable_tokens, lost_tokens
+from llama_load.outside.foreign_json import memory_bytes
 from llama_load.record.digest_lines import (
     BESIDE_MESSAGES,
     PromptBlocks,
@@ -33,14 +34,13 @@ from llama_load.record.request_parts import (
     chars_of,
     difference,
 )
-from llama_load.targets.differing_token import (
+from llama_load.servers.differing_token import (
     TokenPlace,
     differing_block,
     differing_token,
 )
-from llama_load.targets.prompt_images import with_names
-from llama_load.targets.token_blocks import ServerTokens
-from llama_load.topics.reprocessing import cacheable_tokens, lost_tokens
+from llama_load.servers.prompt_images import with_names
+from llama_load.servers.token_blocks import ServerTokens
 
 # Prompts in memory; beyond that the conversations that rested longest are forgotten.
 MOST_BYTES = 128 << 20

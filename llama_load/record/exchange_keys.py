@@ -12,10 +12,10 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
 
-from llama_load.command_secrets import HARMLESS, secrets_in_urls
-from llama_load.foreign_text import LEAST_SECRET_CHARS, MASK, is_secret_name
+from llama_load.outside.command_secrets import HARMLESS, secrets_in_urls
+from llama_load.outside.foreign_text import LEAST_SECRET_CHARS, MASK, is_secret_name
+from llama_load.outside.secret_forms import literal_forms, parts_of_credentials
 from llama_load.record.http_framing import Head
-from llama_load.secret_forms import literal_forms, parts_of_credentials
 
 if TYPE_CHECKING:
     from llama_load.record.read_exchange import SeenRequest

@@ -6,10 +6,10 @@ its own, so that it reads the answers.
 
 from __future__ import annotations
 
-from llama_load.foreign_text import printable
+from llama_load.loadgen.wire.local_names import is_of_strangers, is_own_name, name_of
+from llama_load.outside.foreign_text import printable
 from llama_load.record.http_framing import Head
-from llama_load.targets.local_ports import is_loopback
-from llama_load.wire.local_names import is_of_strangers, is_own_name, name_of
+from llama_load.servers.local_ports import is_loopback
 
 _MOST_CHARS = 100
 

@@ -17,10 +17,10 @@ from typing import Any
 
 import msgspec
 
-from llama_load.foreign_json import decode_foreign, memory_bytes
+from llama_load.ground.units import ns_to_s
+from llama_load.outside.foreign_json import decode_foreign, memory_bytes
 from llama_load.record.chat_messages import MessageDict
 from llama_load.record.read_exchange import SeenRequest
-from llama_load.units import ns_to_s
 
 ASSISTANT = "assistant"
 # Any other text in the place of a role is a text, which a digest does not hold.

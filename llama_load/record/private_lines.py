@@ -8,9 +8,9 @@ from typing import Any
 
 import msgspec
 
-from llama_load.errors import UsageError
-from llama_load.foreign_text import redacted_bytes
-from llama_load.open_flags import BINARY, NO_FOLLOW, NOT_INHERITED
+from llama_load.ground.errors import UsageError
+from llama_load.ground.open_flags import BINARY, NO_FOLLOW, NOT_INHERITED
+from llama_load.outside.foreign_text import redacted_bytes
 
 _FLAGS = os.O_CREAT | os.O_EXCL | os.O_RDWR | NO_FOLLOW | NOT_INHERITED | BINARY
 _OWNER_ALONE = 0o600

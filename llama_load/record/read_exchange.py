@@ -8,7 +8,10 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any
 
-from llama_load.foreign_json import decode_foreign, refuse_many_values
+from llama_load.ground.units import ns_to_ms
+from llama_load.loadgen.wire.sse import EventStream, EventTooLarge
+from llama_load.loadgen.workloads.line_fields import SAMPLING
+from llama_load.outside.foreign_json import decode_foreign, refuse_many_values
 from llama_load.record.chat_messages import (
     MessageDict,
     message_of_answer,
@@ -16,14 +19,11 @@ from llama_load.record.chat_messages import (
     tools_of,
 )
 from llama_load.record.passed_exchange import PassedExchange
-from llama_load.targets.answer import AnswerReader
-from llama_load.targets.apis import APIS
-from llama_load.targets.json_fields import fields
-from llama_load.targets.unstreamed import JsonAnswer
-from llama_load.targets.usage import Usage, known_count, usage_of
-from llama_load.units import ns_to_ms
-from llama_load.wire.sse import EventStream, EventTooLarge
-from llama_load.workloads.line_fields import SAMPLING
+from llama_load.servers.answer import AnswerReader
+from llama_load.servers.apis import APIS
+from llama_load.servers.json_fields import fields
+from llama_load.servers.unstreamed import JsonAnswer
+from llama_load.servers.usage import Usage, known_count, usage_of
 
 WENT_AWAY = "the client went away"
 # A compressed body may not grow beyond this.

@@ -9,13 +9,17 @@ from contextlib import suppress
 
 import numpy as np
 
-from llama_load.observed.telemetry_series import Series
-from llama_load.plain_http import NoAnswerError, Session
-from llama_load.targets.servers import KINDS
-from llama_load.targets.servers.server_kind import ServerKind
+from llama_load.analysis.topics.reprocessing.kv_blocks import (
+    NO_BLOCKS,
+    KvBlocks,
+    blocks_of,
+)
+from llama_load.outside.plain_http import NoAnswerError, Session
+from llama_load.run_folder.observed.telemetry_series import Series
+from llama_load.servers.kinds import KINDS
+from llama_load.servers.kinds.server_kind import ServerKind
 from llama_load.telemetry.prometheus import parse
 from llama_load.telemetry.source import SourceError, Value
-from llama_load.topics.reprocessing.kv_blocks import NO_BLOCKS, KvBlocks, blocks_of
 
 TIMEOUT_S = 5
 # As telemetry samples it. A busy recording would ask for each request.

@@ -5,17 +5,17 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from llama_load.plain_http import NoAnswerError, Session
+from llama_load.analysis.topics.reprocessing import is_without_cache
+from llama_load.analysis.topics.reprocessing.kv_blocks import KvBlocks
+from llama_load.outside.plain_http import NoAnswerError, Session
 from llama_load.record.recorded_cache import RecordedCache
 from llama_load.run_folder.server_files import MIDDLE_LEFT_OUT, shortened
-from llama_load.serving.local_server import LocalServer, find_local_server
-from llama_load.targets.address import parse_url
-from llama_load.targets.json_fields import fields
-from llama_load.targets.servers.slot_log import SlotLog, read_slot_log
-from llama_load.targets.target import Target
-from llama_load.targets.usage import known_count
-from llama_load.topics.reprocessing import is_without_cache
-from llama_load.topics.reprocessing.kv_blocks import KvBlocks
+from llama_load.servers.address import parse_url
+from llama_load.servers.json_fields import fields
+from llama_load.servers.kinds.slot_log import SlotLog, read_slot_log
+from llama_load.servers.serving.local_server import LocalServer, find_local_server
+from llama_load.servers.target import Target
+from llama_load.servers.usage import known_count
 
 TIMEOUT_S = 5
 

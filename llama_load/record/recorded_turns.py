@@ -12,16 +12,7 @@ from typing import Any
 
 import msgspec
 
-from llama_load.errors import UsageError
-from llama_load.foreign_files import TooLarge, read_foreign
-from llama_load.observed.record import schema
-from llama_load.observed.records import Records
-from llama_load.record.earlier_prompts import PlacedPrompt
-from llama_load.record.read_exchange import SeenRequest
-from llama_load.record.recorded_server import RecordedServer
-from llama_load.tables import text_lines
-from llama_load.targets.differing_token import TokenPlace
-from llama_load.topics.reprocessing import (
+from llama_load.analysis.topics.reprocessing import (
     ReprocessedTurn,
     RunFacts,
     TurnTable,
@@ -29,6 +20,15 @@ from llama_load.topics.reprocessing import (
     reprocessing_headline,
     reprocessing_tables,
 )
+from llama_load.ground.errors import UsageError
+from llama_load.outside.foreign_files import TooLarge, read_foreign
+from llama_load.record.earlier_prompts import PlacedPrompt
+from llama_load.record.read_exchange import SeenRequest
+from llama_load.record.recorded_server import RecordedServer
+from llama_load.run_folder.observed.record import schema
+from llama_load.run_folder.observed.records import Records
+from llama_load.servers.differing_token import TokenPlace
+from llama_load.tables import text_lines
 
 # Requests whose turns are compared; each is a row of about 300 bytes in memory.
 MOST_REQUESTS = 500_000

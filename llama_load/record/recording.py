@@ -9,8 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from llama_load.errors import UsageError
-from llama_load.foreign_text import printable
+from llama_load.ground.errors import UsageError
+from llama_load.ground.units import quantity
+from llama_load.outside.foreign_text import printable
 from llama_load.record.conversation_lines import conversation_line, request_line
 from llama_load.record.digest_lines import DigestLines, PromptBlocks
 from llama_load.record.earlier_prompts import (
@@ -29,8 +30,7 @@ from llama_load.record.read_exchange import (
 )
 from llama_load.record.recorded_server import RecordedServer
 from llama_load.record.recorded_turns import TURNS, FoundTurns, RecordedTurns
-from llama_load.targets.token_blocks import PromptTokens, ServerTokens
-from llama_load.units import quantity
+from llama_load.servers.token_blocks import PromptTokens, ServerTokens
 
 _REQUESTS = ".requests"
 _REFUSED = ".refused"

@@ -21,16 +21,16 @@ from typing import Literal
 
 import msgspec
 
-from llama_load.errors import LlamaLoadError
-from llama_load.exit_codes import INCOMPLETE
-from llama_load.foreign_text import printable
-from llama_load.options.server_keys import environment_key_for
-from llama_load.plain_http import Session
+from llama_load.ground.errors import LlamaLoadError
+from llama_load.ground.exit_codes import INCOMPLETE
+from llama_load.ground.units import quantity
+from llama_load.loadgen.options.server_keys import environment_key_for
+from llama_load.outside.foreign_text import printable
+from llama_load.outside.plain_http import Session
 from llama_load.record.passed_exchange import LENGTH_BYTES, RelayFigures, decoded
 from llama_load.record.recorded_server import RecordedServer
 from llama_load.record.recording import Recording
-from llama_load.targets.token_blocks import EstimatedTokens, FirstThatCan, ServerTokens
-from llama_load.units import quantity
+from llama_load.servers.token_blocks import EstimatedTokens, FirstThatCan, ServerTokens
 
 RETRY_S = 2.0
 # How often conversations that rest are looked for while nothing comes.

@@ -20,13 +20,16 @@ from http import HTTPStatus
 
 import msgspec
 
-from llama_load.bound_headers import NO_HEADERS, BoundHeaders
-from llama_load.clock import (
+from llama_load.ground.clock import (
     ANCILLARY_BYTES,
     SO_TIMESTAMPNS,
     kernel_stamp_ns,
     wall_minus_mono_ns,
 )
+from llama_load.ground.units import ns_to_ms
+from llama_load.loadgen.wire.limits import open_files
+from llama_load.loadgen.wire.priority import SenderPriority
+from llama_load.outside.bound_headers import NO_HEADERS, BoundHeaders
 from llama_load.record.connection_pair import ConnectionPair, Handler
 from llama_load.record.delay_counts import DelayCounts
 from llama_load.record.exchange_copies import ExchangeCopies
@@ -39,11 +42,8 @@ from llama_load.record.http_framing import (
 )
 from llama_load.record.passed_exchange import RelayFigures, encoded
 from llama_load.record.request_gate import RequestGate
-from llama_load.targets.address import Address
-from llama_load.targets.tls import TlsLayer, TlsOptions
-from llama_load.units import ns_to_ms
-from llama_load.wire.limits import open_files
-from llama_load.wire.priority import SenderPriority
+from llama_load.servers.address import Address
+from llama_load.servers.tls import TlsLayer, TlsOptions
 
 READ_BYTES = 256 << 10
 # As on our other ports: who sends no whole head within this time is cut off.

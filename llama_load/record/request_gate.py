@@ -11,18 +11,18 @@ from __future__ import annotations
 import re
 from collections import OrderedDict
 
-from llama_load.bound_headers import (
+from llama_load.outside.bound_headers import (
     NO_HEADERS,
     BoundHeaders,
     bearer,
     field_lines,
     is_bearer,
 )
+from llama_load.outside.secret_forms import pattern_of
 from llama_load.record.foreign_pages import page_of
 from llama_load.record.http_framing import Head
-from llama_load.secret_forms import pattern_of
-from llama_load.targets.address import Address
-from llama_load.targets.local_ports import is_loopback
+from llama_load.servers.address import Address
+from llama_load.servers.local_ports import is_loopback
 
 # Cookies of the server that are known, and the longest, as browsers have it (RFC 6265, section
 # 6.1).

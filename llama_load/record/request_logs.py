@@ -21,18 +21,18 @@ from typing import Any
 
 import msgspec
 
-from llama_load.budget import Budget, TooMuchWork
-from llama_load.errors import UsageError
-from llama_load.foreign_json import decode_foreign
-from llama_load.foreign_text import printable
+from llama_load.ground.errors import UsageError
+from llama_load.ground.units import NS_PER_MS, s_to_ns
+from llama_load.loadgen.workloads.data_files import DataFile
+from llama_load.loadgen.workloads.otel_spans import SpanRequest, requests_of_spans
+from llama_load.outside.budget import Budget, TooMuchWork
+from llama_load.outside.foreign_json import decode_foreign
+from llama_load.outside.foreign_text import printable
 from llama_load.record.chat_messages import message_of_answer, messages_of, tools_of
 from llama_load.record.read_exchange import SeenRequest, api_of
-from llama_load.targets.apis.prompt_content import as_sent
-from llama_load.targets.json_fields import fields
-from llama_load.targets.usage import known_count
-from llama_load.units import NS_PER_MS, s_to_ns
-from llama_load.workloads.data_files import DataFile
-from llama_load.workloads.otel_spans import SpanRequest, requests_of_spans
+from llama_load.servers.apis.prompt_content import as_sent
+from llama_load.servers.json_fields import fields
+from llama_load.servers.usage import known_count
 
 LAYOUT = (
     'a request of OpenAI\'s API ({"messages": […], "timestamp": …}, alone or under "request" or '

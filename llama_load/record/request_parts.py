@@ -17,8 +17,8 @@ from llama_load.record.joined_conversations import (
     canonical,
 )
 from llama_load.record.read_exchange import SeenRequest
-from llama_load.targets.apis.changed_prompts import common_length, excerpt
-from llama_load.targets.prompt_images import TEXT, kind_of, with_names
+from llama_load.servers.apis.changed_prompts import common_length, excerpt
+from llama_load.servers.prompt_images import TEXT, kind_of, with_names
 
 _REASONING = ("reasoning", "reasoning_content", "thinking")
 _TOOLS = "tools"

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from llama_load.budget import spend_bytes
-from llama_load.foreign_files import TooLarge, open_foreign
-from llama_load.observed.foreign_records import check_integers, is_flat
-from llama_load.observed.record import aligned, schema
+from llama_load.outside.budget import spend_bytes
+from llama_load.outside.foreign_files import TooLarge, open_foreign
+from llama_load.run_folder.observed.foreign_records import check_integers, is_flat
+from llama_load.run_folder.observed.record import aligned, schema
 from llama_load.run_folder.parquet_footer import ColumnChunk, column_chunks
 
 if TYPE_CHECKING:

@@ -24,10 +24,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from zlib import crc32
 
-from llama_load.budget import spend_bytes
-from llama_load.foreign_files import TooLarge, open_foreign
-from llama_load.observed.foreign_records import BadRecords, check_integers, unpacked
-from llama_load.observed.record import aligned, schema
+from llama_load.outside.budget import spend_bytes
+from llama_load.outside.foreign_files import TooLarge, open_foreign
+from llama_load.run_folder.observed.foreign_records import (
+    BadRecords,
+    check_integers,
+    unpacked,
+)
+from llama_load.run_folder.observed.record import aligned, schema
 from llama_load.run_folder.whole_file import new_file
 
 if TYPE_CHECKING:

@@ -8,22 +8,22 @@ from typing import Annotated, Any, TypedDict
 
 import msgspec
 
-from llama_load.errors import RunError, UsageError
-from llama_load.foreign_files import read_foreign
-from llama_load.foreign_json import decode_foreign
-from llama_load.foreign_text import redacted
-from llama_load.observed.common_beginnings import CommonBeginnings
-from llama_load.observed.hang_up_check import HangUpCheck
-from llama_load.observed.losses import DamagedJournal, LostWorker
-from llama_load.observed.sent_before import SentBefore
-from llama_load.observed.server_counters import ServerCounters
-from llama_load.observed.server_description import ServerDescription
-from llama_load.observed.worker_health import WorkerHealth
-from llama_load.result_schemas import RUN, VERSIONS
+from llama_load.ground.errors import RunError, UsageError
+from llama_load.ground.units import quantity
+from llama_load.outside.foreign_files import read_foreign
+from llama_load.outside.foreign_json import decode_foreign
+from llama_load.outside.foreign_text import redacted
+from llama_load.run_folder.observed.common_beginnings import CommonBeginnings
+from llama_load.run_folder.observed.hang_up_check import HangUpCheck
+from llama_load.run_folder.observed.losses import DamagedJournal, LostWorker
+from llama_load.run_folder.observed.sent_before import SentBefore
+from llama_load.run_folder.observed.server_counters import ServerCounters
+from llama_load.run_folder.observed.server_description import ServerDescription
+from llama_load.run_folder.observed.worker_health import WorkerHealth
 from llama_load.run_folder.records_digest import RecordsDigest
+from llama_load.run_folder.result_schemas import RUN, VERSIONS
 from llama_load.run_folder.vocabulary.flag_roles import FlagRoles
 from llama_load.run_folder.whole_file import write_whole
-from llama_load.units import quantity
 
 MANIFEST = "run.json"
 JOURNAL = "requests.arrows"
@@ -241,7 +241,7 @@ class Manifest:
     # SHA-256 of telemetry.parquet and probes.parquet, by name; None: an older version wrote them
     digests: dict[str, str] | None = None
     end: str = RUNNING  # then "complete", "time", "stopped", "interrupted", "aborted", "server"
-    # of this file, see `llama_load.result_schemas`; None: an older version wrote it
+    # of this file, see `llama_load.run_folder.result_schemas`; None: an older version wrote it
     schema_version: int | None = None
 
 

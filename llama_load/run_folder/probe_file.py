@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from llama_load.arrow import load_arrow
-from llama_load.foreign_files import TooLarge
-from llama_load.observed.foreign_records import BadRecords
-from llama_load.observed.record import RequestRecord, to_batch
-from llama_load.observed.records import Records
+from llama_load.ground.arrow import load_arrow
+from llama_load.outside.foreign_files import TooLarge
 from llama_load.run_folder.foreign_tables import TableLimits, read_records
 from llama_load.run_folder.journal import Journal, read_journal
+from llama_load.run_folder.observed.foreign_records import BadRecords
+from llama_load.run_folder.observed.record import RequestRecord, to_batch
+from llama_load.run_folder.observed.records import Records
 from llama_load.run_folder.whole_file import whole_file
 
 PROBES = "probes.parquet"

@@ -8,18 +8,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from llama_load.arrow import load_arrow, release_unused
-from llama_load.budget import TooMuchWork
-from llama_load.errors import RunError, UsageError
-from llama_load.foreign_files import TooLarge, open_foreign, read_foreign
-from llama_load.foreign_json import decode_foreign
-from llama_load.observed.foreign_records import BadRecords
-from llama_load.observed.losses import DamagedJournal
-from llama_load.observed.recomputed import recomputed
-from llama_load.observed.record import CANCELLED, INSTANTS
-from llama_load.observed.records import Records
-from llama_load.observed.telemetry_series import Telemetry
-from llama_load.result_schemas import PARQUET_KEY, REQUESTS, VERSIONS
+from llama_load.ground.arrow import load_arrow, release_unused
+from llama_load.ground.errors import RunError, UsageError
+from llama_load.outside.budget import TooMuchWork
+from llama_load.outside.foreign_files import TooLarge, open_foreign, read_foreign
+from llama_load.outside.foreign_json import decode_foreign
 from llama_load.run_folder.foreign_tables import WHOLE_TABLE, TableLimits, read_records
 from llama_load.run_folder.journal import JournalContents, read_journal
 from llama_load.run_folder.manifest import (
@@ -33,8 +26,15 @@ from llama_load.run_folder.manifest import (
     read_manifest,
     write_manifest,
 )
+from llama_load.run_folder.observed.foreign_records import BadRecords
+from llama_load.run_folder.observed.losses import DamagedJournal
+from llama_load.run_folder.observed.recomputed import recomputed
+from llama_load.run_folder.observed.record import CANCELLED, INSTANTS
+from llama_load.run_folder.observed.records import Records
+from llama_load.run_folder.observed.telemetry_series import Telemetry
 from llama_load.run_folder.probe_file import PROBES, load_probes, write_probes
 from llama_load.run_folder.records_digest import changes_since, digest_of, digests_of
+from llama_load.run_folder.result_schemas import PARQUET_KEY, REQUESTS, VERSIONS
 from llama_load.run_folder.run_journal import read_run_journal
 from llama_load.run_folder.telemetry_file import (
     TELEMETRY,

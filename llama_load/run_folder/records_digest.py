@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from llama_load.foreign_files import open_foreign
+from llama_load.outside.foreign_files import open_foreign
 
 BLOCK_BYTES = 1 << 20  # read at once
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from llama_load.arrow import release_unused
+from llama_load.ground.arrow import release_unused
 from llama_load.run_folder.journal import (
     MOST_JOURNAL_BYTES,
     Journal,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from llama_load.bound_headers import NO_HEADERS, BoundHeaders
+from llama_load.outside.bound_headers import NO_HEADERS, BoundHeaders
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

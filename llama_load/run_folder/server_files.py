@@ -7,8 +7,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from llama_load.foreign_files import TooLarge, read_foreign
-from llama_load.foreign_text import printable_lines, quotes_text
+from llama_load.outside.foreign_files import TooLarge, read_foreign
+from llama_load.outside.foreign_text import printable_lines, quotes_text
 from llama_load.run_folder.whole_file import write_whole
 
 SERVER_FOLDER = "server"

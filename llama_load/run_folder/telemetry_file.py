@@ -23,11 +23,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from llama_load.foreign_files import open_foreign
-from llama_load.foreign_json import decode_foreign
-from llama_load.foreign_text import printable
-from llama_load.observed.telemetry_series import Series, Telemetry
+from llama_load.outside.foreign_files import open_foreign
+from llama_load.outside.foreign_json import decode_foreign
+from llama_load.outside.foreign_text import printable
 from llama_load.run_folder.foreign_tables import TableLimits, open_table
+from llama_load.run_folder.observed.telemetry_series import Series, Telemetry
 from llama_load.run_folder.whole_file import whole_file
 
 if TYPE_CHECKING:

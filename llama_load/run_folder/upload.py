@@ -12,10 +12,10 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from llama_load.command_secrets import secrets_in_urls
-from llama_load.errors import UsageError
-from llama_load.exit_codes import INCOMPLETE
-from llama_load.foreign_text import keep_secret, printable, redacted
+from llama_load.ground.errors import UsageError
+from llama_load.ground.exit_codes import INCOMPLETE
+from llama_load.outside.command_secrets import secrets_in_urls
+from llama_load.outside.foreign_text import keep_secret, printable, redacted
 
 # The packages of the best-known places; fsspec names the others.
 PACKAGES = {

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from llama_load.foreign_text import redacted_bytes
-from llama_load.open_flags import BINARY, NO_FOLLOW, NOT_INHERITED
+from llama_load.ground.open_flags import BINARY, NO_FOLLOW, NOT_INHERITED
+from llama_load.outside.foreign_text import redacted_bytes
 
 _NEW = os.O_CREAT | os.O_EXCL | NO_FOLLOW | NOT_INHERITED | BINARY
 

@@ -9,12 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from llama_load.arrow import release_unused
-from llama_load.errors import UsageError
-from llama_load.observed.losses import DamagedJournal
-from llama_load.observed.record import RequestRecord, schema, to_batch
-from llama_load.observed.records import Records
-from llama_load.observed.telemetry_series import Telemetry
+from llama_load.ground.arrow import release_unused
+from llama_load.ground.errors import UsageError
 from llama_load.run_folder.folder_lock import FolderLock, lock_folder
 from llama_load.run_folder.manifest import (
     JOURNAL,
@@ -25,6 +21,10 @@ from llama_load.run_folder.manifest import (
     SpoolManifest,
     write_manifest,
 )
+from llama_load.run_folder.observed.losses import DamagedJournal
+from llama_load.run_folder.observed.record import RequestRecord, schema, to_batch
+from llama_load.run_folder.observed.records import Records
+from llama_load.run_folder.observed.telemetry_series import Telemetry
 from llama_load.run_folder.probe_file import load_probes, write_probes
 from llama_load.run_folder.reading import Run, note_damage, write_finished
 from llama_load.run_folder.run_journal import RunJournal

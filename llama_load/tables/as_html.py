@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 from collections.abc import Callable, Iterator
 
-from llama_load.foreign_text import printable
+from llama_load.outside.foreign_text import printable
 from llama_load.tables.table import RIGHT, Cell, Column, Table
 
 

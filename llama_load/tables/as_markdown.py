@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from llama_load.foreign_text import markdown
+from llama_load.outside.foreign_text import markdown
 from llama_load.tables.table import LEFT, PLAIN, RIGHT, Cell, Column, Table
 from llama_load.tables.text_width import cell_len, column_widths, padded
 

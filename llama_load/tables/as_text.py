@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from llama_load.foreign_text import printable
+from llama_load.outside.foreign_text import printable
 from llama_load.tables.numbers import without_long_decimals
 from llama_load.tables.table import LEFT, RIGHT, Cell, Column, Table
 from llama_load.tables.text_width import (

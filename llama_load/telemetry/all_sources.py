@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 
-from llama_load.plain_http import tls_context
+from llama_load.outside.plain_http import tls_context
 from llama_load.run_folder.sampler_config import SamplerConfig
 from llama_load.telemetry.amd import AmdGpus
 from llama_load.telemetry.host_source import Host, Own

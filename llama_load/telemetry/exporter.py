@@ -16,11 +16,11 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, cast
 
-from llama_load.bound_headers import AUTHORIZATION, is_bearer
+from llama_load.loadgen.wire.local_names import is_of_strangers
+from llama_load.loadgen.wire.request_heads import BoundedHead
+from llama_load.outside.bound_headers import AUTHORIZATION, is_bearer
 from llama_load.telemetry.prometheus import PREFIX
 from llama_load.telemetry.source import Source, SourceError, Value
-from llama_load.wire.local_names import is_of_strangers
-from llama_load.wire.request_heads import BoundedHead
 
 PATH = "/metrics"
 # Answers younger than this are given again: several scrapers cost no more than one.

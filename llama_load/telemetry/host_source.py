@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import psutil
 
-from llama_load.observed.telemetry_names import HOST, OWN
+from llama_load.run_folder.observed.telemetry_names import HOST, OWN
 from llama_load.telemetry.source import Source, Value
 
 

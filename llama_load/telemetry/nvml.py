@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from llama_load.observed.telemetry_names import GPUS
+from llama_load.run_folder.observed.telemetry_names import GPUS
 from llama_load.telemetry.server_processes import ServerProcesses
 from llama_load.telemetry.source import Source, SourceError, Value
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ssl
 from collections.abc import Callable
 
-from llama_load.foreign_text import printable
-from llama_load.plain_http import NoAnswerError, request
+from llama_load.outside.foreign_text import printable
+from llama_load.outside.plain_http import NoAnswerError, request
 from llama_load.run_folder.sampler_config import Endpoint
 from llama_load.telemetry.source import Source, SourceError
 

@@ -12,9 +12,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
-from llama_load.foreign_text import printable
-from llama_load.observed.telemetry_names import POWER
-from llama_load.own_modules import child_environment
+from llama_load.ground.own_modules import child_environment
+from llama_load.outside.foreign_text import printable
+from llama_load.run_folder.observed.telemetry_names import POWER
 from llama_load.telemetry.source import Source, SourceError, Value
 
 WITHIN_S = 10.0

@@ -11,10 +11,10 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TextIO, cast
 
-from llama_load.foreign_text import printable
-from llama_load.observed.telemetry_names import GPU, MIG, UUID
+from llama_load.outside.foreign_text import printable
+from llama_load.run_folder.observed.telemetry_names import GPU, MIG, UUID
 from llama_load.run_folder.sampler_config import Endpoint
-from llama_load.targets.servers import METRICS
+from llama_load.servers.kinds import METRICS
 from llama_load.telemetry.page_source import PageSource
 from llama_load.telemetry.source import SourceError, Value
 

@@ -12,8 +12,8 @@ import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from llama_load.foreign_text import printable
-from llama_load.open_flags import BINARY, NO_FOLLOW, NOT_INHERITED
+from llama_load.ground.open_flags import BINARY, NO_FOLLOW, NOT_INHERITED
+from llama_load.outside.foreign_text import printable
 from llama_load.telemetry.source import Value
 
 MOST_BYTES = 64 << 20

@@ -17,8 +17,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import IO
 
-from llama_load.foreign_text import keep_secret
-from llama_load.observed.telemetry_names import UP
+from llama_load.outside.foreign_text import keep_secret
+from llama_load.run_folder.observed.telemetry_names import UP
 from llama_load.run_folder.sampler_config import SamplerConfig
 from llama_load.telemetry.all_sources import all_sources
 from llama_load.telemetry.sample_file import SampleFile

@@ -9,8 +9,8 @@ from contextlib import suppress
 
 import psutil
 
-from llama_load.observed.telemetry_names import PROCESS, SERVER
-from llama_load.processes import identity, listening, with_descendants
+from llama_load.ground.processes import identity, listening, with_descendants
+from llama_load.run_folder.observed.telemetry_names import PROCESS, SERVER
 from llama_load.telemetry.source import Source, SourceError, Value
 
 # How often a server's children are looked for again; vLLM starts them while it loads.

@@ -9,21 +9,21 @@ from typing import Any
 
 import numpy as np
 
-from llama_load.observed.hang_up_check import FreeingTimes, HangUpCheck
-from llama_load.observed.losses import LostWorker
-from llama_load.observed.other_requests import OtherTraffic
-from llama_load.observed.probe_names import BESIDE, PROBE
-from llama_load.observed.record import RequestRecord
-from llama_load.observed.records import Records
-from llama_load.observed.sent_before import SentBefore
-from llama_load.observed.server_counters import ServerCounters, ServerTimes
-from llama_load.observed.server_description import Buffers, ServerDescription
-from llama_load.observed.telemetry_series import Series, Telemetry
-from llama_load.observed.worker_health import WorkerHealth
 from llama_load.run_folder import Run, StageRecord
 from llama_load.run_folder.manifest import Aborted, PreflightRow, UntilEnd
-from llama_load.targets.apis import APIS
-from llama_load.targets.servers import KINDS
+from llama_load.run_folder.observed.hang_up_check import FreeingTimes, HangUpCheck
+from llama_load.run_folder.observed.losses import LostWorker
+from llama_load.run_folder.observed.other_requests import OtherTraffic
+from llama_load.run_folder.observed.probe_names import BESIDE, PROBE
+from llama_load.run_folder.observed.record import RequestRecord
+from llama_load.run_folder.observed.records import Records
+from llama_load.run_folder.observed.sent_before import SentBefore
+from llama_load.run_folder.observed.server_counters import ServerCounters, ServerTimes
+from llama_load.run_folder.observed.server_description import Buffers, ServerDescription
+from llama_load.run_folder.observed.telemetry_series import Series, Telemetry
+from llama_load.run_folder.observed.worker_health import WorkerHealth
+from llama_load.servers.apis import APIS
+from llama_load.servers.kinds import KINDS
 from tests.make_records import MS, failed, manifest, record, table
 
 S = 1_000_000_000

@@ -11,10 +11,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from llama_load.load.segments import LoadModel
-from llama_load.observed.record import RequestRecord, to_batch
-from llama_load.observed.records import Records
+from llama_load.loadgen.schedule.segments import LoadModel
 from llama_load.run_folder import Run, load_run
+from llama_load.run_folder.observed.record import RequestRecord, to_batch
+from llama_load.run_folder.observed.records import Records
 from scripts.record_printed import PRINTED
 from tests.golden.made_runs import MADE
 from tests.search.changes import effects_of

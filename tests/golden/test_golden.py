@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from llama_load.metrics.statistics import Distribution, Values, describe
+from llama_load.analysis.statistics.statistics import Distribution, Values, describe
 from tests.golden.kept import read_golden
 from tests.golden.runs import RUNS
 from tests.golden.texts import digest, texts_of
@@ -42,7 +42,7 @@ def test_a_change_in_the_last_place_is_seen(monkeypatch: pytest.MonkeyPatch) -> 
         exact = describe(values, percentiles)
         return replace(exact, mean=exact.mean and exact.mean * (1 + 1e-7))
 
-    monkeypatch.setattr("llama_load.metrics.summary.describe", larger)
+    monkeypatch.setattr("llama_load.analysis.figures.summary.describe", larger)
     name = "API: chat"
     after = texts_of(RUNS[name]())
     assert digest(after["summary.json"]) != read_golden()[name]["summary.json"]

@@ -9,13 +9,13 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from llama_load.analysis.results import Results, analyze
-from llama_load.reports.block import block
-from llama_load.reports.first_screen import first_screen
-from llama_load.reports.html.page import html_page
-from llama_load.reports.result_json import result_json
-from llama_load.reports.show import show
-from llama_load.reports.write import RunReports, markdown
+from llama_load.analysis.reports.block import block
+from llama_load.analysis.reports.first_screen import first_screen
+from llama_load.analysis.reports.html.page import html_page
+from llama_load.analysis.reports.result_json import result_json
+from llama_load.analysis.reports.show import show
+from llama_load.analysis.reports.write import RunReports, markdown
+from llama_load.analysis.results.results import Results, analyze
 from llama_load.run_folder import Run
 
 # Processors add up floats in another order: of 16 digits the last six may differ.

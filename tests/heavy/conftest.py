@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from llama_load.bundled import bundled
-from llama_load.serving.launch import Server, start
-from llama_load.serving.model_maker import cache_folder
-from llama_load.targets.local_ports import free_port
-from llama_load.targets.servers.llama_cpp_python_kind import RPC_SCRIPT
+from llama_load.ground.bundled import bundled
+from llama_load.servers.kinds.llama_cpp_python_kind import RPC_SCRIPT
+from llama_load.servers.local_ports import free_port
+from llama_load.servers.serving.launch import Server, start
+from llama_load.servers.serving.model_maker import cache_folder
 
 HERE = Path(__file__).parent
 

@@ -12,8 +12,8 @@ import sys
 import atheris
 
 with atheris.instrument_imports(include=["llama_load"]):
-    from llama_load.targets.counters import parse_counters
-    from llama_load.targets.server_errors import context_numbers, http_failure
+    from llama_load.servers.counters import parse_counters
+    from llama_load.servers.server_errors import context_numbers, http_failure
     from tests.answer_pipeline import record_of
 
 from tests.scripted_server import STREAM, chunk

@@ -1,4 +1,4 @@
-"""LoRA adapters with random weights: for a GGUF model of `llama_load.serving.model_maker`, and for
+"""LoRA adapters with random weights: for a GGUF model of `llama_load.servers.serving.model_maker`, and for
 a folder in Hugging Face's layout."""
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from pathlib import Path
 import gguf
 import numpy as np
 
-from llama_load.serving.model_maker import ModelSize
+from llama_load.servers.serving.model_maker import ModelSize
 
 
 def gguf_adapter(file: Path, size: ModelSize, seed: int, rank: int = 4) -> Path:

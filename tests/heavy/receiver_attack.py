@@ -20,8 +20,8 @@ from collections import Counter
 from contextlib import suppress
 from typing import Any
 
+from tests.loadgen.wire.test_receiver import tcp_pair
 from tests.scripted_server import END, STREAM, token
-from tests.wire.test_receiver import tcp_pair
 
 KIB = 1024
 # What the receiver keeps of a stream before it leaves the rest in the kernel, and one read.
@@ -300,7 +300,7 @@ def flood(receiver_class: Any) -> int:
 
 def main() -> None:
     spec = importlib.util.spec_from_file_location(
-        "llama_load.wire._receiver", sys.argv[1]
+        "llama_load.loadgen.wire._receiver", sys.argv[1]
     )
     assert spec is not None
     assert spec.loader is not None

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from llama_load.bundled import bundled
-from llama_load.serving.launch import serving
-from llama_load.serving.model_maker import cached_model
-from llama_load.targets.servers.server_start import ServerSpec
+from llama_load.ground.bundled import bundled
+from llama_load.servers.kinds.server_start import ServerSpec
+from llama_load.servers.serving.launch import serving
+from llama_load.servers.serving.model_maker import cached_model
 from tests.conftest import Finished
 from tests.heavy.lora_files import gguf_adapter, hf_adapter
 from tests.heavy.test_llama_cpp import CORPUS, SMALL

@@ -11,11 +11,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from llama_load.comparison.compare import BETTER, WORSE, Comparison, compare
-from llama_load.comparison.run_folder import folder_run
-from llama_load.comparison.side import MeasuredRun, Side
-from llama_load.reports.comparison.comparison_page import comparison_page
-from tests.comparison.sides import scattered
+from llama_load.analysis.comparison.compare import BETTER, WORSE, Comparison, compare
+from llama_load.analysis.comparison.run_folder import folder_run
+from llama_load.analysis.comparison.side import MeasuredRun, Side
+from llama_load.analysis.reports.comparison.comparison_page import comparison_page
+from tests.analysis.comparison.sides import scattered
 from tests.conftest import Finished, Simulated
 from tests.heavy.browser import chromium, drawn, opened
 

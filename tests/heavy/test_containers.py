@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from llama_load.ground.version import __version__
 from llama_load.run_folder.run_journal import read_run_journal
-from llama_load.version import __version__
 from tests.conftest import REPOSITORY, environment
 from tests.swarms import wait_until
 
@@ -199,7 +199,7 @@ def test_the_image_is_small_and_runs_as_nobody_in_particular(
             "HealthCheck", found.get("Healthcheck", found["Config"].get("Healthcheck"))
         )
     )
-    script = "id -u; llama-load --version; ls locustfiles datasets; python -c 'import datasets, hf_xet, llama_load.swarm.master, PIL.Image'"
+    script = "id -u; llama-load --version; ls locustfiles datasets; python -c 'import datasets, hf_xet, llama_load.loadgen.swarm.master, PIL.Image'"
     # Any user: not the image's either.
     out = engine.run(
         "run",

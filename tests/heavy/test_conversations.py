@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from llama_load.bundled import bundled
-from llama_load.serving.launch import Server, serving
-from llama_load.serving.model_maker import ModelSize, cached_model
-from llama_load.targets.servers import ServerSpec
+from llama_load.ground.bundled import bundled
+from llama_load.servers.kinds import ServerSpec
+from llama_load.servers.serving.launch import Server, serving
+from llama_load.servers.serving.model_maker import ModelSize, cached_model
 from tests.conftest import REPOSITORY, Finished
 
 pytestmark = [pytest.mark.heavy, pytest.mark.timeout(300)]

@@ -18,8 +18,8 @@ from pathlib import Path
 
 import pytest
 
-from llama_load.observed.record import OK, UNFINISHED
-from llama_load.serving.simulated import read_log
+from llama_load.run_folder.observed.record import OK, UNFINISHED
+from llama_load.servers.serving.simulated import read_log
 from tests.conftest import SHAREGPT, Finished
 from tests.namespaces import Network, hosts_on_a_bridge
 from tests.searching import SECONDS, SEED, seeds

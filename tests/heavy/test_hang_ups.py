@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from llama_load.bundled import bundled
-from llama_load.plain_http import Session
-from llama_load.serving.launch import Server, start
-from llama_load.serving.model_maker import ModelSize, cached_model
-from llama_load.targets.local_ports import free_port
+from llama_load.ground.bundled import bundled
+from llama_load.outside.plain_http import Session
+from llama_load.servers.local_ports import free_port
+from llama_load.servers.serving.launch import Server, start
+from llama_load.servers.serving.model_maker import ModelSize, cached_model
 from tests.conftest import Finished
 from tests.slots_server import slots_server
 

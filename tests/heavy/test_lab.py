@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from llama_load.serving.launch import serving
-from llama_load.targets.servers import ServerSpec
+from llama_load.servers.kinds import ServerSpec
+from llama_load.servers.serving.launch import serving
 from tests.conftest import Finished, environment, run_to_the_end
 
 pytestmark = [pytest.mark.heavy, pytest.mark.timeout(400)]

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from llama_load.analysis.results import analyze
-from llama_load.comparison.reasons import MOST_UNLIKE
-from llama_load.reports.shared_run import shared_run
+from llama_load.analysis.comparison.reasons import MOST_UNLIKE
+from llama_load.analysis.reports.shared_run import shared_run
+from llama_load.analysis.results.results import analyze
 from llama_load.run_folder import load_run
 from scripts.record_printed import PRINTED
 from tests.conftest import REPOSITORY

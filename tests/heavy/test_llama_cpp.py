@@ -14,15 +14,15 @@ import pytest
 import requests
 import trustme
 
-from llama_load.bundled import bundled
+from llama_load.ground.bundled import bundled
 from llama_load.lab.perplexity.binary import read_estimate
 from llama_load.lab.sweep.plan import PerplexityPlan
 from llama_load.lab.sweep.quality import by_binary
-from llama_load.serving.launch import Server, serving
-from llama_load.serving.model_maker import ModelSize, cached_model
-from llama_load.serving.projector_maker import cached_projector
-from llama_load.targets.probe import Probe, ProbeSettings
-from llama_load.targets.servers import ServerSpec
+from llama_load.servers.kinds import ServerSpec
+from llama_load.servers.probe import Probe, ProbeSettings
+from llama_load.servers.serving.launch import Server, serving
+from llama_load.servers.serving.model_maker import ModelSize, cached_model
+from llama_load.servers.serving.projector_maker import cached_projector
 from tests.conftest import REPOSITORY, Finished
 from tests.server_kinds import LLAMA_SERVER
 

@@ -115,7 +115,7 @@ def test_the_wheel_runs_the_demo_in_an_empty_environment(
     run_elsewhere([str(installed / "llama-load"), "report", "run"], tmp_path)
     assert "bokeh.org" in (tmp_path / "run" / "report.html").read_text("utf-8")
     packages = installed.parent / "lib" / f"python{version}" / "site-packages"
-    assert (packages / "llama_load" / "bokeh_js" / "LICENSE.txt").exists()
+    assert (packages / "llama_load" / "ground/bokeh_js/LICENSE.txt").exists()
     assert not (packages / "bokeh").exists()
 
     locustfile = Path(

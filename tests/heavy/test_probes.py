@@ -16,16 +16,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from llama_load.bundled import bundled
 from llama_load.cli.main import main
-from llama_load.observed.probe_names import ALONE, BESIDE, SETTLING
-from llama_load.observed.record import CANCELLED
-from llama_load.observed.records import Records
+from llama_load.ground.bundled import bundled
+from llama_load.run_folder.observed.probe_names import ALONE, BESIDE, SETTLING
+from llama_load.run_folder.observed.record import CANCELLED
+from llama_load.run_folder.observed.records import Records
 from llama_load.run_folder.probe_file import PROBE_JOURNAL, PROBES, load_probes
-from llama_load.serving.launch import Server, serving
-from llama_load.serving.model_maker import ModelSize, cached_model
-from llama_load.serving.projector_maker import cached_projector
-from llama_load.targets.servers import ServerSpec
+from llama_load.servers.kinds import ServerSpec
+from llama_load.servers.serving.launch import Server, serving
+from llama_load.servers.serving.model_maker import ModelSize, cached_model
+from llama_load.servers.serving.projector_maker import cached_projector
 from tests.conftest import REPOSITORY, Finished, environment, locust_command
 
 pytestmark = [pytest.mark.heavy, pytest.mark.timeout(200)]

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from rich.cells import cell_len
 
-from llama_load.run.progress import SPARKS
+from llama_load.loadgen.run.progress import SPARKS
+from tests.analysis.reports.test_on_a_terminal import ESCAPES, printed_on_a_terminal
 from tests.conftest import simulated_server
-from tests.reports.test_on_a_terminal import ESCAPES, printed_on_a_terminal
 
 pytestmark = [pytest.mark.heavy, pytest.mark.timeout(120)]
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import requests
 
-from llama_load.targets.local_ports import free_port
+from llama_load.servers.local_ports import free_port
 from tests.conftest import (
     REPOSITORY,
     end_with_parent,

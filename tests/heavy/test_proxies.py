@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 import requests
 
-from llama_load.serving.launch import Server
-from llama_load.targets.local_ports import free_port
+from llama_load.servers.local_ports import free_port
+from llama_load.servers.serving.launch import Server
 from tests.conftest import Finished, Simulated
 
 pytestmark = pytest.mark.heavy

@@ -20,12 +20,12 @@ pytestmark = [pytest.mark.heavy, pytest.mark.timeout(400)]
 
 PROGRAM = """
 import importlib.util, sys
-spec = importlib.util.spec_from_file_location("llama_load.wire._receiver", sys.argv[1])
+spec = importlib.util.spec_from_file_location("llama_load.loadgen.wire._receiver", sys.argv[1])
 module = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(module)
-sys.modules["llama_load.wire._receiver"] = module
+sys.modules["llama_load.loadgen.wire._receiver"] = module
 import pytest
-sys.exit(pytest.main(["-q", "-s", "-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:rerunfailures", "tests/wire/test_receiver.py", "tests/wire/test_receiver_reuse.py", "-k", sys.argv[2]]))
+sys.exit(pytest.main(["-q", "-s", "-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:rerunfailures", "tests/loadgen/wire/test_receiver.py", "tests/loadgen/wire/test_receiver_reuse.py", "-k", sys.argv[2]]))
 """
 
 

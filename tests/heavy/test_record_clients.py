@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from llama_load.serving.projector_maker import cached_projector
+from llama_load.servers.serving.projector_maker import cached_projector
 from tests.conftest import TINY, Finished, embedded_server
 from tests.record.test_record_command import (
     CONVERSATIONS,

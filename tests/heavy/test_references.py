@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-from llama_load.bundled import bundled
+from llama_load.ground.bundled import bundled
 from llama_load.lab.perplexity.perplexity_servers import score_text
 from llama_load.lab.sweep.running_server import FORECAST
-from llama_load.serving.launch import Server
-from llama_load.serving.model_maker import ModelSize, cached_model
-from llama_load.serving.projector_maker import cached_projector
-from llama_load.targets.probe import ProbeSettings
+from llama_load.servers.probe import ProbeSettings
+from llama_load.servers.serving.launch import Server
+from llama_load.servers.serving.model_maker import ModelSize, cached_model
+from llama_load.servers.serving.projector_maker import cached_projector
 from tests.claims import CLAIMS, NOT_JUDGED, REFUTED, SUPPORTED, Reading
 from tests.conftest import TINY, environment, run_to_the_end
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from llama_load.reports.write import write_html, write_reports
+from llama_load.analysis.reports.write import write_html, write_reports
+from tests.analysis.reports.test_html import HOSTILE, hostile_results, staged_results
 from tests.heavy.browser import chromium, drawn, opened, until
-from tests.reports.test_html import HOSTILE, hostile_results, staged_results
 
 pytestmark = pytest.mark.heavy
 

@@ -15,9 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from llama_load.serving.launch import serving
-from llama_load.targets.servers import ServerSpec
-from llama_load.topics.reprocessing.causes import (
+from llama_load.analysis.topics.reprocessing.causes import (
     CACHE_OFF,
     EVICTED,
     SHIFT,
@@ -27,9 +25,9 @@ from llama_load.topics.reprocessing.causes import (
     TEXT,
     WINDOW,
 )
-from tests.conftest import Finished
-from tests.swa_model import make_swa_model
-from tests.topics.test_reprocessing import (
+from llama_load.servers.kinds import ServerSpec
+from llama_load.servers.serving.launch import serving
+from tests.analysis.topics.test_reprocessing import (
     RunLocust,
     causes,
     dated_spans,
@@ -37,6 +35,8 @@ from tests.topics.test_reprocessing import (
     sent,
     talks,
 )
+from tests.conftest import Finished
+from tests.swa_model import make_swa_model
 
 TURNS = 10
 # The text of an assistant's message after its reasoning; all of it.

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from llama_load.serving.launch import serving
-from llama_load.targets.servers import ServerSpec
+from llama_load.servers.kinds import ServerSpec
+from llama_load.servers.serving.launch import serving
 from tests.conftest import Finished, embedded_server
 
 LOAD = ("-u", "1", "--num-prompts", "4", "--warmup", "0", "--seed", "7")

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from llama_load.serving import registry
-from llama_load.serving.launch import Server
+from llama_load.servers.serving import registry
+from llama_load.servers.serving.launch import Server
 from tests.conftest import REPOSITORY, Finished, beside, end_with_parent, environment
 from tests.swarms import wait_until
 

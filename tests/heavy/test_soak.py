@@ -19,9 +19,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from llama_load.serving.launch import Server, start
-from llama_load.serving.simulated import read_log
-from llama_load.targets.local_ports import free_port
+from llama_load.servers.local_ports import free_port
+from llama_load.servers.serving.launch import Server, start
+from llama_load.servers.serving.simulated import read_log
 from tests.searching import SECONDS, SEED
 from tests.swarms import Swarm, slow_link, swarm, wait_until
 

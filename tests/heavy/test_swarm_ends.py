@@ -18,7 +18,7 @@ pytestmark = pytest.mark.heavy
 BROKEN = """
 from locust import task
 from llama_load import LlamaUser, ShareGPT
-from llama_load.users import turn
+from llama_load.loadgen.users import turn
 
 make_record = turn.make_record
 
@@ -79,7 +79,7 @@ def test_another_python_has_the_same_fingerprint(tmp_path: Path) -> None:
     way. (3.12 agrees with both.) Catches fingerprints that differ between versions of Python."""
     version = "3.13"
     python = shutil.which(f"python{version}")
-    code = "from llama_load.swarm.messages import fingerprint; print(fingerprint())"
+    code = "from llama_load.loadgen.swarm.messages import fingerprint; print(fingerprint())"
     if (
         python is None
         or subprocess.run(
@@ -97,7 +97,7 @@ def test_another_python_has_the_same_fingerprint(tmp_path: Path) -> None:
     )
     if install.returncode:
         pytest.skip(f"no index has the packages: {install.stderr[-200:]}")
-    from llama_load.swarm.messages import fingerprint
+    from llama_load.loadgen.swarm.messages import fingerprint
 
     other = subprocess.run(
         [theirs, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path

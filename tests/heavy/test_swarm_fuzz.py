@@ -24,12 +24,12 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from llama_load.observed.record import to_batch
-from llama_load.swarm import messages
+from llama_load.loadgen.swarm import messages
+from llama_load.run_folder.observed.record import to_batch
 from tests.conftest import Simulated, environment
+from tests.loadgen.swarm.test_message_guard import GOOD, RUN, variants
 from tests.make_records import record
 from tests.searching import SECONDS, SEED, seeds
-from tests.swarm.test_message_guard import GOOD, RUN, variants
 from tests.swarms import Stranger, Swarm, swarm
 
 pytestmark = [

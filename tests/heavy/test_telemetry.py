@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from llama_load.run_folder import load_run
-from llama_load.serving.launch import serving
-from llama_load.targets.servers import ServerSpec
+from llama_load.servers.kinds import ServerSpec
+from llama_load.servers.serving.launch import serving
 from tests.conftest import (
     REPOSITORY,
     Finished,

@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 import requests
 
-from llama_load.analysis.gather_evidence import cache_evidence
-from llama_load.bundled import bundled
-from llama_load.metrics.prompt_cache import PromptTable, cache_checks
-from llama_load.observed.window import window_of
-from llama_load.options.vllm_options import EARLIER, OPTIONS
+from llama_load.analysis.figures.prompt_cache import PromptTable, cache_checks
+from llama_load.analysis.results.gather_evidence import cache_evidence
+from llama_load.ground.bundled import bundled
+from llama_load.loadgen.options.vllm_options import EARLIER, OPTIONS
 from llama_load.run_folder import load_run
-from llama_load.serving.launch import Server
-from llama_load.targets.probe import Probe, ProbeSettings
+from llama_load.run_folder.observed.window import window_of
+from llama_load.servers.probe import Probe, ProbeSettings
+from llama_load.servers.serving.launch import Server
 from tests.conftest import REPOSITORY, Finished
 from tests.heavy.test_lab import requests_in
 

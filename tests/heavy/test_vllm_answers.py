@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from llama_load.serving.launch import Server
+from llama_load.servers.serving.launch import Server
 from tests.conftest import Finished
 
 pytestmark = [pytest.mark.heavy, pytest.mark.timeout(400)]

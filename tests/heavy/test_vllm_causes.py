@@ -14,18 +14,18 @@ from typing import Any
 
 import pytest
 
-from llama_load.plain_http import Session
-from llama_load.serving.launch import Server
-from llama_load.targets.servers.vllm_kind import VLLM
-from llama_load.topics.reprocessing.causes import (
+from llama_load.analysis.topics.reprocessing.causes import (
     BLOCKS,
     CACHE_OFF,
     PREEMPTED,
     ROUNDED,
 )
+from llama_load.outside.plain_http import Session
+from llama_load.servers.kinds.vllm_kind import VLLM
+from llama_load.servers.serving.launch import Server
+from tests.analysis.topics.test_reprocessing import RunLocust, causes, figures, sent
 from tests.conftest import Finished
 from tests.record.test_record_command import asked, recorder, told, user
-from tests.topics.test_reprocessing import RunLocust, causes, figures, sent
 
 pytestmark = [pytest.mark.heavy, pytest.mark.timeout(400)]
 

@@ -10,10 +10,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from llama_load.serving.launch import Server
+from llama_load.servers.serving.launch import Server
 from tests.heavy.browser import Log, chromium, opened, until
 from tests.json_server import json_server
-from tests.web.web_pages import LlmPage, llm_page
+from tests.page.web_pages import LlmPage, llm_page
 from tests.web_client import TOKEN_QUERY
 
 pytestmark = pytest.mark.heavy

@@ -12,7 +12,7 @@ import pytest
 
 from tests.conftest import simulated_server
 from tests.heavy.browser import chromium, opened, until
-from tests.web.web_pages import LlmPage, llm_page
+from tests.page.web_pages import LlmPage, llm_page
 from tests.web_client import TOKEN_QUERY
 
 pytestmark = [pytest.mark.heavy, pytest.mark.timeout(900)]

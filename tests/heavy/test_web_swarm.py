@@ -9,10 +9,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from llama_load.targets.local_ports import free_port
+from llama_load.servers.local_ports import free_port
 from tests.conftest import Simulated
+from tests.page.web_pages import LlmPage
 from tests.swarms import swarm, wait_until
-from tests.web.web_pages import LlmPage
 
 pytestmark = pytest.mark.heavy
 

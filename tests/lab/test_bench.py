@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pytest import approx
 
-from llama_load.comparison.llama_bench import BenchTest
-from llama_load.errors import UsageError
+from llama_load.analysis.comparison.llama_bench import BenchTest
+from llama_load.ground.errors import UsageError
 from llama_load.lab.bench.bench_block import (
     FIRST_LINE,
     BenchResult,
@@ -43,8 +43,8 @@ from llama_load.lab.bench.head import Head
 from llama_load.lab.bench.posted_comparison import compared_table
 from llama_load.lab.bench.served import Objective, Served, served
 from llama_load.lab.mean_interval import Estimate, mean_with_interval
-from llama_load.observed.record import RequestRecord
-from llama_load.observed.server_description import ServerDescription
+from llama_load.run_folder.observed.record import RequestRecord
+from llama_load.run_folder.observed.server_description import ServerDescription
 from llama_load.tables import text_lines
 from tests.make_records import record, table
 

@@ -9,7 +9,7 @@ import pytest
 
 from llama_load.cli.main import main
 from llama_load.lab.bench.bench_block import block_lines, read_block
-from llama_load.serving.launch import Server
+from llama_load.servers.serving.launch import Server
 from tests.conftest import environment
 from tests.lab.test_bench import result
 

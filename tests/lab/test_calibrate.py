@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from llama_load.cli.main import main
-from llama_load.errors import RunError, UsageError
+from llama_load.ground.errors import RunError, UsageError
 from llama_load.lab.calibrate import calibrate, measure, parse_load
-from llama_load.preflight.calibration import (
+from llama_load.loadgen.preflight.calibration import (
     Calibration,
     Step,
     client_rows,

@@ -9,20 +9,25 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from llama_load.comparison.compare import BETTER, NOT_RANKED, compare
-from llama_load.comparison.gates import NOT_JUDGED, PASSED, parse_gate
-from llama_load.comparison.request_answers import COLUMNS, Answer, Answers, answers_in
-from llama_load.comparison.run_folder import folder_run
-from llama_load.comparison.side import Side
+from llama_load.analysis.comparison.compare import BETTER, NOT_RANKED, compare
+from llama_load.analysis.comparison.gates import NOT_JUDGED, PASSED, parse_gate
+from llama_load.analysis.comparison.request_answers import (
+    COLUMNS,
+    Answer,
+    Answers,
+    answers_in,
+)
+from llama_load.analysis.comparison.run_folder import folder_run
+from llama_load.analysis.comparison.side import Side
+from llama_load.analysis.reports.comparison.comparison_tables import runs_of
+from llama_load.analysis.reports.request_table import request_rows, request_table
 from llama_load.lab.sweep.common_rows import judge_common
 from llama_load.lab.sweep.effects import effects
 from llama_load.lab.sweep.plan import Column
 from llama_load.lab.sweep.rows import Row
 from llama_load.lab.sweep.sweep_tables import make_tables
-from llama_load.reports.comparison.comparison_tables import runs_of
-from llama_load.reports.request_table import request_rows, request_table
-from tests.comparison.sides import run
-from tests.comparison.test_sources import write_run
+from tests.analysis.comparison.sides import run
+from tests.analysis.comparison.test_sources import write_run
 from tests.lab.test_sweep_ranking import plan_with, row, shown
 from tests.make_records import record, table
 

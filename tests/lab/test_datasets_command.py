@@ -19,13 +19,13 @@ from hypothesis import strategies as st
 from llama_load.cli.main import main
 from llama_load.lab.dataset_tools import inspection
 from llama_load.lab.dataset_tools.histogram import histogram, quantile
-from llama_load.serving.launch import Server
-from llama_load.targets.counting import EstimatedCounter
-from llama_load.workloads.custom import Custom
-from llama_load.workloads.prompt_plan import PlanRequest
-from llama_load.workloads.sharegpt import ShareGPT
+from llama_load.loadgen.workloads.custom import Custom
+from llama_load.loadgen.workloads.prompt_plan import PlanRequest
+from llama_load.loadgen.workloads.sharegpt import ShareGPT
+from llama_load.servers.counting import EstimatedCounter
+from llama_load.servers.serving.launch import Server
 from tests.conftest import REPOSITORY, environment
-from tests.workloads.data import first_exchanges
+from tests.loadgen.workloads.data import first_exchanges
 
 
 @pytest.fixture(autouse=True)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from llama_load.errors import UsageError
+from llama_load.ground.errors import UsageError
 from llama_load.lab.sweep.located import MOST_BYTES, Faults, parse_yaml, read_yaml
 from llama_load.lab.sweep.read_plan import plan_of
 

@@ -17,13 +17,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from llama_load.errors import RunError, UsageError
+from llama_load.ground.errors import RunError, UsageError
 from llama_load.lab.perplexity.binary import perplexity_of, read_estimate
 from llama_load.lab.perplexity.perplexity_servers import NoLogprobs, score_text
 from llama_load.lab.perplexity.score import Score, windows
 from llama_load.lab.sweep.quality import read_text
-from llama_load.serving.launch import Server
-from llama_load.targets.probe import ProbeSettings
+from llama_load.servers.probe import ProbeSettings
+from llama_load.servers.serving.launch import Server
 
 WORD = "ab "  # a token of the scripted servers, three bytes
 BOS = 1

@@ -9,11 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from llama_load import foreign_files
-from llama_load.bundled import bundled
 from llama_load.cli import plan_question
 from llama_load.cli.main import main
-from llama_load.errors import UsageError
+from llama_load.ground.bundled import bundled
+from llama_load.ground.errors import UsageError
 from llama_load.lab.sweep.cells import conditions
 from llama_load.lab.sweep.grammar import COMMANDS, FIT, KINDS, URL
 from llama_load.lab.sweep.plan_origin import (
@@ -23,7 +22,8 @@ from llama_load.lab.sweep.plan_origin import (
     what_it_starts,
 )
 from llama_load.lab.sweep.read_plan import read_plan
-from llama_load.options.flag import Kind
+from llama_load.loadgen.options.flag import Kind
+from llama_load.outside import foreign_files
 
 PLAN = """
 servers:

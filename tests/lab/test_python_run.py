@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 import llama_load
-import llama_load.run.outcome  # binds the room to the name of the function
-from llama_load.errors import RunError, UsageError
+import llama_load.loadgen.run.outcome  # binds the room to the name of the function
+from llama_load.ground.errors import RunError, UsageError
 from llama_load.lab import python_run
 from llama_load.lab.python_run import Result
 from llama_load.run_folder.manifest import read_manifest
-from llama_load.serving.launch import Server
+from llama_load.servers.serving.launch import Server
 from tests.conftest import environment
 
 

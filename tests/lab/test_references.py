@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from llama_load.bundled import bundled
+from llama_load.analysis.reports.request_table import RequestRow
+from llama_load.ground.bundled import bundled
 from llama_load.lab.sweep.plan import Plan
 from llama_load.lab.sweep.read_plan import read_plan
 from llama_load.lab.sweep.rows import Row
 from llama_load.lab.sweep.sweep_tables import make_tables
-from llama_load.reports.request_table import RequestRow
 from llama_load.tables import Cell, markdown_lines
 from tests.claims import (
     CLAIMS,

@@ -17,10 +17,10 @@ from pytest import approx
 
 from benchmarks.queues import open_capacity
 from benchmarks.search import SHARE, search_of_rate, search_of_users, tally
-from llama_load.analysis.run_summary import summary_of
+from llama_load.analysis.results.run_summary import summary_of
 from llama_load.cli import found_server
 from llama_load.cli.main import main
-from llama_load.errors import UsageError
+from llama_load.ground.errors import UsageError
 from llama_load.lab.search import run_search
 from llama_load.lab.search.capacity_answer import Answer, knee, sentence
 from llama_load.lab.search.closed import search_users
@@ -43,10 +43,10 @@ from llama_load.lab.sweep.cells import expand
 from llama_load.lab.sweep.folder import open_folder
 from llama_load.lab.sweep.rows import Row, _add_search
 from llama_load.lab.sweep.sweep_tables import make_tables
-from llama_load.options.objectives import judge, parse_objectives
-from llama_load.options.server_keys import KEYS_FOR
-from llama_load.serving.launch import Server
-from tests.comparison.test_sources import write_run
+from llama_load.loadgen.options.objectives import judge, parse_objectives
+from llama_load.loadgen.options.server_keys import KEYS_FOR
+from llama_load.servers.serving.launch import Server
+from tests.analysis.comparison.test_sources import write_run
 from tests.conftest import REPOSITORY, environment, run_to_the_end
 from tests.lab.test_sweep_tables import plan
 from tests.make_records import failed, record, table

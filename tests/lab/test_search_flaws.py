@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from pytest import approx
 
+from llama_load.analysis.figures.rates import peak_in_flight
 from llama_load.lab.search.capacity_answer import Answer, sentence
 from llama_load.lab.search.closed import search_users
 from llama_load.lab.search.open_loop import LATENCY, search_rate
@@ -29,8 +30,7 @@ from llama_load.lab.search.search_probe import (
     load_text,
 )
 from llama_load.lab.search.state import SearchSettings
-from llama_load.metrics.rates import peak_in_flight
-from llama_load.options.objectives import parse_objectives
+from llama_load.loadgen.options.objectives import parse_objectives
 from llama_load.run_folder import load_run
 from tests.conftest import Simulated, environment, run_to_the_end
 

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 import yaml
 
-from llama_load.bundled import bundled
-from llama_load.errors import UsageError
+from llama_load.ground.bundled import bundled
+from llama_load.ground.errors import UsageError
 from llama_load.lab.sweep.cells import Cell, expand
 from llama_load.lab.sweep.located import Faults, parse_yaml
 from llama_load.lab.sweep.read_plan import plan_of, read_plan

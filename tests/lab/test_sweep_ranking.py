@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from llama_load.comparison.side import MeasuredRun
+from llama_load.analysis.comparison.side import MeasuredRun
 from llama_load.lab.sweep import sweep_words as sweep_words_module
 from llama_load.lab.sweep.effects import effects
 from llama_load.lab.sweep.plan import Plan
 from llama_load.lab.sweep.ranking import same_files
 from llama_load.lab.sweep.rows import Row
 from llama_load.lab.sweep.sweep_tables import make_tables
-from tests.comparison.sides import run
+from tests.analysis.comparison.sides import run
 from tests.lab.test_sweep_tables import plan
 
 TEXT = """

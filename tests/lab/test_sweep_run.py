@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 from llama_load.cli.main import main
-from llama_load.errors import UsageError
+from llama_load.ground.errors import UsageError
 from llama_load.lab.calibrate import wait_for_quiet
 from llama_load.lab.sweep import runner, running_server
 from llama_load.lab.sweep.cells import Cell, expand
@@ -29,11 +29,11 @@ from llama_load.lab.sweep.read_plan import plan_of
 from llama_load.lab.sweep.run_cell import CellRun, LocustRuns, locust_words
 from llama_load.lab.sweep.runner import Sweep, run_cells
 from llama_load.lab.sweep.running_server import empty_cache
-from llama_load.serving.fit_params import fitted_flags
-from llama_load.serving.launch import Server
-from llama_load.targets.servers import ANY
-from llama_load.targets.servers.llama_server_kind import LLAMA_SERVER
-from llama_load.targets.servers.vllm_kind import VLLM
+from llama_load.servers.kinds import ANY
+from llama_load.servers.kinds.llama_server_kind import LLAMA_SERVER
+from llama_load.servers.kinds.vllm_kind import VLLM
+from llama_load.servers.serving.fit_params import fitted_flags
+from llama_load.servers.serving.launch import Server
 from tests.json_server import json_server
 from tests.schemas import check_folder
 from tests.swarms import wait_until

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from llama_load import tables
-from llama_load.errors import UsageError
+from llama_load.ground.errors import UsageError
 from llama_load.lab.sweep.cell_facts import equal_weights
 from llama_load.lab.sweep.cells import expand
 from llama_load.lab.sweep.comparison import _terminal_lines

@@ -19,7 +19,7 @@ from llama_load.record.passed_exchange import (
     decoded,
 )
 from llama_load.record.relay import Relay
-from llama_load.targets.address import parse_url
+from llama_load.servers.address import parse_url
 
 RESET = struct.pack("ii", 1, 0)
 # A thread that hangs is found as well; one that only waits for a core on a busy machine is none.

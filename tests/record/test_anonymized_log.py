@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from llama_load.errors import UsageError
+from llama_load.ground.errors import UsageError
 from llama_load.record import request_logs
 from llama_load.record.request_logs import RequestLog
-from llama_load.serving.launch import Server
-from llama_load.targets.token_blocks import EstimatedTokens
+from llama_load.servers.serving.launch import Server
+from llama_load.servers.token_blocks import EstimatedTokens
 from tests.conftest import environment, run_program
 from tests.record.test_record_command import asked, recorder, told, user
 

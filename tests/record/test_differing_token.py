@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from llama_load.plain_http import Session
-from llama_load.serving.launch import Server
-from llama_load.serving.projector_maker import cached_projector
-from llama_load.targets.differing_token import (
+from llama_load.outside.plain_http import Session
+from llama_load.servers.differing_token import (
     DifferingToken,
     TokenPlace,
     differing_block,
     differing_token,
 )
-from llama_load.targets.token_blocks import ServerTokens
+from llama_load.servers.serving.launch import Server
+from llama_load.servers.serving.projector_maker import cached_projector
+from llama_load.servers.token_blocks import ServerTokens
 from tests.conftest import TINY, embedded_server
 
 QUESTION = {"role": "user", "content": "Please look at this item with care. " * 4}

@@ -19,11 +19,11 @@ from typing import Any
 import psutil
 import pytest
 
-from llama_load import plain_http
 from llama_load.cli.main import main
 from llama_load.cli.record_command import _report_absence
-from llama_load.serving.launch import Server
-from llama_load.targets.address import parse_url
+from llama_load.outside import plain_http
+from llama_load.servers.address import parse_url
+from llama_load.servers.serving.launch import Server
 from tests.conftest import (
     REPOSITORY,
     Finished,

@@ -6,11 +6,11 @@ import time
 
 import pytest
 
-from llama_load.observed.window import Window
-from llama_load.plain_http import Session
+from llama_load.analysis.topics.reprocessing.kv_blocks import NO_BLOCKS
+from llama_load.outside.plain_http import Session
 from llama_load.record import recorded_cache
 from llama_load.record.recorded_cache import RecordedCache
-from llama_load.topics.reprocessing.kv_blocks import NO_BLOCKS
+from llama_load.run_folder.observed.window import Window
 from tests.json_server import json_server
 
 PAGE = (

@@ -16,8 +16,8 @@ from llama_load.record.joined_conversations import Conversations
 from llama_load.record.read_exchange import SeenRequest
 from llama_load.record.recorded_turns import read_turns
 from llama_load.record.recording import Recording
-from llama_load.serving.launch import Server
-from llama_load.serving.projector_maker import cached_projector
+from llama_load.servers.serving.launch import Server
+from llama_load.servers.serving.projector_maker import cached_projector
 from tests.conftest import TINY, embedded_server, environment
 from tests.foreign_readers import PASSED
 from tests.record.test_differing_token import data_url

@@ -16,15 +16,15 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from llama_load.errors import UsageError
-from llama_load.plain_http import Session
+from llama_load.ground.errors import UsageError
+from llama_load.outside.plain_http import Session
 from llama_load.record import named_lines
 from llama_load.record import recording as recording_module
 from llama_load.record.passed_exchange import PassedExchange, encoded
 from llama_load.record.read_exchange import read_exchange
 from llama_load.record.recording import Recording
 from llama_load.record.recording_process import Interrupts, record_all
-from llama_load.targets.token_blocks import ServerTokens
+from llama_load.servers.token_blocks import ServerTokens
 from tests.foreign_readers import ANSWERED_CHAT
 
 CHAT = {"model": "m", "messages": [{"role": "user", "content": "a"}]}

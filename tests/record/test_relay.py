@@ -20,7 +20,7 @@ from llama_load.record.http_framing import (
     Head,
     MessageReader,
 )
-from llama_load.targets.local_ports import free_port
+from llama_load.servers.local_ports import free_port
 from tests.record.relayed import (
     RESET,
     RawServer,

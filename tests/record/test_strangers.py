@@ -18,8 +18,8 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
-from llama_load import foreign_text
-from llama_load.foreign_text import MASK
+from llama_load.outside import foreign_text
+from llama_load.outside.foreign_text import MASK
 from llama_load.record import exchange_copies, joined_conversations
 from llama_load.record import relay as relay_module
 from llama_load.record.exchange_keys import keys_of_head, mask_keys
@@ -29,8 +29,8 @@ from llama_load.record.passed_exchange import PassedExchange
 from llama_load.record.read_exchange import SeenRequest, read_exchange
 from llama_load.record.recording import Recording
 from llama_load.record.request_gate import MOST_COOKIES, RequestGate
-from llama_load.targets.address import parse_url
-from llama_load.targets.token_blocks import EstimatedTokens
+from llama_load.servers.address import parse_url
+from llama_load.servers.token_blocks import EstimatedTokens
 from tests.foreign_readers import PASSED
 from tests.record.relayed import RawServer, connected, received, relayed
 from tests.waiting import until

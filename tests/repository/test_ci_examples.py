@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import yaml
 
-from llama_load.options.flags import FLAGS
+from llama_load.loadgen.options.flags import FLAGS
 from tests.conftest import REPOSITORY, Simulated, environment
 from tests.heavy.conftest import folder_of
 

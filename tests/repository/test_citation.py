@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from llama_load.version import __version__
+from llama_load.ground.version import __version__
 from tests.conftest import REPOSITORY
 
 PAPER = (REPOSITORY / "docs" / "paper" / "paper.md").read_text(encoding="utf-8")

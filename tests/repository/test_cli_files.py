@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from llama_load.bundled import FOLDERS, bundled, bundled_files, find_bundled
 from llama_load.cli.main import main
+from llama_load.ground.bundled import FOLDERS, bundled, bundled_files, find_bundled
 from llama_load.run_folder import RunWriter
 from scripts.hatch_build import CHART_FILES
 from tests.conftest import REPOSITORY, environment
@@ -49,7 +49,7 @@ def test_a_wheel_has_every_file_that_git_has(wheel: zipfile.ZipFile) -> None:
     )
     files = listed.stdout.splitlines()
     wanted = {
-        name if name.startswith("llama_load/") else f"llama_load/_bundled/{name}"
+        name if name.startswith("llama_load/") else f"llama_load/ground/_bundled/{name}"
         for name in files
     }
     assert wanted - set(wheel.namelist()) == set()

@@ -22,10 +22,10 @@ from locust.argument_parser import get_parser
 from packaging.requirements import Requirement
 from packaging.version import Version
 
-from llama_load.bundled import FOLDERS, bundled
-from llama_load.options.flags import FLAGS
-from llama_load.swarm import alive_file
-from llama_load.version import __version__
+from llama_load.ground.bundled import FOLDERS, bundled
+from llama_load.ground.version import __version__
+from llama_load.loadgen.options.flags import FLAGS
+from llama_load.loadgen.swarm import alive_file
 from tests.conftest import REPOSITORY
 
 DOCKER = REPOSITORY / "docker"

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 import llama_load
+from llama_load.analysis.figures.check_limits import LIMITS
 from llama_load.cli.main import command_parser, main
 from llama_load.cli.parser import Parser, split_dashes
 from llama_load.cli.run_command import split_run_words
-from llama_load.failure_kind import FailureKind
-from llama_load.metrics.check_limits import LIMITS
-from llama_load.options.flags import FLAGS, grouped
+from llama_load.ground.failure_kind import FailureKind
+from llama_load.loadgen.options.flags import FLAGS, grouped
 from llama_load.run_folder.vocabulary.verdict_words import WORDS
 from scripts.api_page import api_page
 from scripts.make_docs import flags_page, limits_page, metrics_page, plan_page
@@ -139,7 +139,7 @@ def test_every_class_of_failures_is_in_the_documentation() -> None:
 
 
 def test_modules_that_the_documentation_names_exist() -> None:
-    """A path such as `metrics/check_limits.py`, from the repository or from the package."""
+    """A path such as `analysis/figures/check_limits.py`, from the repository or from the package."""
     for page in (*PAGES, *DECISIONS):
         for path in re.findall(r"`((?:\w+/)+\w+\.py)`", without_code(page)):
             formerly = any(

@@ -54,12 +54,12 @@ def test_every_module_of_the_wire_is_fenced_or_named_as_an_engines() -> None:
     """A new module of the wire is one or the other; docs/decisions/022-a-second-engine.md lists
     what waits."""
     modules = {
-        file.stem for file in (REPOSITORY / "llama_load" / "wire").glob("*.py")
+        file.stem for file in (REPOSITORY / "llama_load" / "loadgen/wire").glob("*.py")
     } - {"__init__"}
     fenced = {
         name.rpartition(".")[2]
         for name in contract()["source_modules"]
-        if name.startswith("llama_load.wire.")
+        if name.startswith("llama_load.loadgen.wire.")
     }
     decision = (REPOSITORY / "docs" / "decisions" / "022-a-second-engine.md").read_text(
         encoding="utf-8"

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from llama_load.bundled import bundled
+from llama_load.ground.bundled import bundled
 from tests.conftest import Finished, Simulated
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

@@ -1,5 +1,5 @@
-"""Files and JSON of others are opened through `llama_load.foreign_files` and
-`llama_load.foreign_json` alone.
+"""Files and JSON of others are opened through `llama_load.outside.foreign_files` and
+`llama_load.outside.foreign_json` alone.
 
 What else opens a file for reading, or decodes JSON, stands in a list here, with the reason why
 nobody else can have written it, or why it has limits of its own.
@@ -18,7 +18,7 @@ from tests.repository.source import (
     written,
 )
 
-DOORS = ("foreign_files.py", "foreign_json.py")
+DOORS = ("outside/foreign_files.py", "outside/foreign_json.py")
 CALLS = {
     "json.loads": "json",
     "json.load": "json",
@@ -53,13 +53,13 @@ ENTRY = "a decoder for entries of a `DataFile`, which checks them before"
 CHECKED = "check_json stands before it"
 PEER = "a line of a process that we started"
 LISTED: dict[tuple[str, str], tuple[int, str]] = {
-    ("bundled.py", "file"): (1, BUNDLED),
+    ("ground/bundled.py", "file"): (1, BUNDLED),
     ("cli/files_command.py", "file"): (1, BUNDLED),
     ("cli/pytest_plugin.py", "file"): (1, OURS),
-    ("code_cache.py", "file"): (2, BUNDLED),
-    ("reports/translations.py", "file"): (1, BUNDLED),
-    ("reports/translations.py", "json"): (1, BUNDLED),
-    ("command_secrets.py", "json"): (1, "a word of a command line"),
+    ("ground/code_cache.py", "file"): (2, BUNDLED),
+    ("analysis/reports/translations.py", "file"): (1, BUNDLED),
+    ("analysis/reports/translations.py", "json"): (1, BUNDLED),
+    ("outside/command_secrets.py", "json"): (1, "a word of a command line"),
     ("lab/dataset_tools/catalogue.py", "file"): (1, BUNDLED),
     ("lab/dataset_tools/inspection.py", "json"): (1, ENTRY),
     ("lab/python_run.py", "file"): (1, OURS),
@@ -72,126 +72,135 @@ LISTED: dict[tuple[str, str], tuple[int, str]] = {
     ("lab/sweep/run_cell.py", "file"): (1, PEER),
     ("lab/sweep/run_cell.py", "json"): (1, PEER),
     ("lab/sweep/running_server.py", "file"): (1, OURS),
-    ("listening_sockets.py", "file"): (1, KERNEL),
-    ("options/known_secrets.py", "json"): (1, "a variable of the environment"),
-    ("options/options.py", "json"): (1, CHECKED),
-    ("options/secret_flags.py", "json"): (2, CHECKED),
-    ("preflight/calibration.py", "json"): (1, OURS),
-    ("preflight/calibration.py", "file"): (1, OURS),
-    ("preflight/make_manifest.py", "file"): (1, KERNEL),
-    ("plugins.py", "file"): (1, "entry points of installed packages, whose code runs"),
-    ("processes.py", "file"): (3, KERNEL),
+    ("ground/listening_sockets.py", "file"): (1, KERNEL),
+    ("loadgen/options/known_secrets.py", "json"): (1, "a variable of the environment"),
+    ("loadgen/options/options.py", "json"): (1, CHECKED),
+    ("loadgen/options/secret_flags.py", "json"): (2, CHECKED),
+    ("loadgen/preflight/calibration.py", "json"): (1, OURS),
+    ("loadgen/preflight/calibration.py", "file"): (1, OURS),
+    ("loadgen/preflight/make_manifest.py", "file"): (1, KERNEL),
+    ("ground/plugins.py", "file"): (
+        1,
+        "entry points of installed packages, whose code runs",
+    ),
+    ("ground/processes.py", "file"): (3, KERNEL),
     ("record/recorded_turns.py", "json"): (
         1,
         "a line of a recording, which `read_foreign` has bounded; errors are sentences",
     ),
     ("record/recording_process.py", "json"): (1, PEER),
-    ("reports/html/charts.py", "file"): (2, BUNDLED),
+    ("analysis/reports/html/charts.py", "file"): (2, BUNDLED),
     ("record/request_logs.py", "json"): (1, ENTRY),
-    ("reports/verify.py", "json"): (1, "what this function has just encoded"),
-    ("result_schemas/__init__.py", "file"): (1, BUNDLED),
-    ("result_schemas/__init__.py", "json"): (1, BUNDLED),
-    ("run/live_telemetry.py", "file"): (1, OURS),
-    ("run/live_telemetry.py", "json"): (1, OURS),
-    ("run/reserve.py", "file"): (1, KERNEL),
-    ("run/thread_waits.py", "file"): (1, KERNEL),
+    ("analysis/reports/verify.py", "json"): (1, "what this function has just encoded"),
+    ("run_folder/result_schemas/__init__.py", "file"): (1, BUNDLED),
+    ("run_folder/result_schemas/__init__.py", "json"): (1, BUNDLED),
+    ("loadgen/run/live_telemetry.py", "file"): (1, OURS),
+    ("loadgen/run/live_telemetry.py", "json"): (1, OURS),
+    ("loadgen/run/reserve.py", "file"): (1, KERNEL),
+    ("loadgen/run/thread_waits.py", "file"): (1, KERNEL),
     ("run_folder/folder_lock.py", "file"): (1, "a folder, to lock it"),
     ("run_folder/foreign_tables.py", "table"): (
         2,
         "the one reader of tables, with limits of its own",
     ),
     ("run_folder/whole_file.py", "file"): (1, "opens new files alone"),
-    ("serving/cold_start.py", "file"): (
+    ("servers/serving/cold_start.py", "file"): (
         4,
         "models that a person named: their pages are read, nothing is made of them",
     ),
-    ("serving/last_words.py", "file"): (
+    ("servers/serving/last_words.py", "file"): (
         1,
         "its beginning and end alone, of a server that this process started",
     ),
-    ("serving/launch.py", "json"): (1, PEER),
-    ("serving/model_maker.py", "json"): (2, BUNDLED),
-    ("serving/model_maker.py", "file"): (2, BUNDLED),
-    ("serving/registry.py", "json"): (
+    ("servers/serving/launch.py", "json"): (1, PEER),
+    ("servers/serving/model_maker.py", "json"): (2, BUNDLED),
+    ("servers/serving/model_maker.py", "file"): (2, BUNDLED),
+    ("servers/serving/registry.py", "json"): (
         1,
         "a file in a folder of this user alone, bounded, no link",
     ),
-    ("serving/registry.py", "file"): (
+    ("servers/serving/registry.py", "file"): (
         1,
         "a file in a folder of this user alone, bounded, no link",
     ),
-    ("serving/simulated.py", "json"): (
+    ("servers/serving/simulated.py", "json"): (
         2,
         "of the simulated server, which tests alone ask",
     ),
-    ("serving/simulated.py", "file"): (
+    ("servers/serving/simulated.py", "file"): (
         1,
         "of the simulated server, which tests alone ask",
     ),
-    ("serving/supervisor.py", "file"): (1, PEER),
-    ("serving/supervisor.py", "json"): (2, PEER),
-    ("swarm/presence.py", "file"): (1, KERNEL),
-    ("targets/answer.py", "json"): (1, STREAM),
-    ("targets/answer_form.py", "json"): (1, STREAM),
-    ("targets/apis/changed_prompts.py", "json"): (
+    ("servers/serving/supervisor.py", "file"): (1, PEER),
+    ("servers/serving/supervisor.py", "json"): (2, PEER),
+    ("loadgen/swarm/presence.py", "file"): (1, KERNEL),
+    ("servers/answer.py", "json"): (1, STREAM),
+    ("servers/answer_form.py", "json"): (1, STREAM),
+    ("servers/apis/changed_prompts.py", "json"): (
         1,
         "what this package has just encoded",
     ),
-    ("targets/apis/completion_api.py", "json"): (1, STREAM),
-    ("targets/choice_text.py", "json"): (1, STREAM),
-    ("targets/apis/messages_api.py", "json"): (1, STREAM),
-    ("targets/apis/responses_api.py", "json"): (2, STREAM),
-    ("targets/servers/llama_cpp_log.py", "json"): (1, STREAM),
-    ("targets/servers/slot_log.py", "json"): (1, STREAM),
-    ("targets/tool_calls.py", "json"): (1, STREAM),
-    ("targets/unstreamed.py", "json"): (1, STREAM),
-    ("targets/odd_events.py", "json"): (1, STREAM),
-    ("targets/usage.py", "json"): (1, STREAM),
+    ("servers/apis/completion_api.py", "json"): (1, STREAM),
+    ("servers/choice_text.py", "json"): (1, STREAM),
+    ("servers/apis/messages_api.py", "json"): (1, STREAM),
+    ("servers/apis/responses_api.py", "json"): (2, STREAM),
+    ("servers/kinds/llama_cpp_log.py", "json"): (1, STREAM),
+    ("servers/kinds/slot_log.py", "json"): (1, STREAM),
+    ("servers/tool_calls.py", "json"): (1, STREAM),
+    ("servers/unstreamed.py", "json"): (1, STREAM),
+    ("servers/odd_events.py", "json"): (1, STREAM),
+    ("servers/usage.py", "json"): (1, STREAM),
     ("telemetry/amd.py", "file"): (1, KERNEL),
     ("telemetry/power_command.py", "json"): (1, PEER),
     ("telemetry/sampler.py", "json"): (1, PEER),
     ("telemetry/slots.py", "json"): (1, STREAM),
-    ("web/assets.py", "file"): (1, BUNDLED),
-    ("web/experiments.py", "file"): (1, OURS),
-    ("wire/limits.py", "file"): (1, KERNEL),
-    ("wire/priority.py", "file"): (2, KERNEL),
-    ("users/length_field.py", "json"): (1, OURS),
-    ("workloads/custom.py", "json"): (1, ENTRY),
-    ("workloads/data_files.py", "json"): (
+    ("page/assets.py", "file"): (1, BUNDLED),
+    ("page/experiments.py", "file"): (1, OURS),
+    ("loadgen/wire/limits.py", "file"): (1, KERNEL),
+    ("loadgen/wire/priority.py", "file"): (2, KERNEL),
+    ("loadgen/users/length_field.py", "json"): (1, OURS),
+    ("loadgen/workloads/custom.py", "json"): (1, ENTRY),
+    ("loadgen/workloads/data_files.py", "json"): (
         4,
         "the one reader of data files: open_foreign and check_json stand before it; pipes are read up to a limit",
     ),
-    ("workloads/data_files.py", "file"): (
+    ("loadgen/workloads/data_files.py", "file"): (
         1,
         "the one reader of data files: open_foreign and check_json stand before it; pipes are read up to a limit",
     ),
-    ("workloads/file_forms.py", "file"): (
+    ("loadgen/workloads/file_forms.py", "file"): (
         1,
         "rows that it has itself written, bounded",
     ),
-    ("workloads/file_forms.py", "csv"): (
+    ("loadgen/workloads/file_forms.py", "csv"): (
         1,
         "text of a bounded size; cells have a limit",
     ),
-    ("workloads/file_forms.py", "table"): (1, "its sizes are checked, group by group"),
-    ("workloads/file_forms.py", "archive"): (2, "unpacked up to a limit"),
-    ("workloads/huggingface.py", "file"): (
+    ("loadgen/workloads/file_forms.py", "table"): (
+        1,
+        "its sizes are checked, group by group",
+    ),
+    ("loadgen/workloads/file_forms.py", "archive"): (2, "unpacked up to a limit"),
+    ("loadgen/workloads/huggingface.py", "file"): (
         1,
         "an image of the data set, read up to a limit",
     ),
-    ("workloads/images.py", "image"): (
+    ("loadgen/workloads/images.py", "image"): (
         1,
         "the one reader of images, with limits of its own",
     ),
-    ("targets/json_schema.py", "json"): (
+    ("servers/json_schema.py", "json"): (
         3,
         "schemas and answers of bounded length, walked over with a budget",
     ),
-    ("workloads/prompt_plan.py", "json"): (1, "what this function has just encoded"),
-    ("workloads/sharegpt.py", "json"): (2, ENTRY),
-    ("workloads/talk_files.py", "json"): (1, ENTRY),
-    ("workloads/text_files.py", "file"): (1, "a pipe, read up to a limit"),
-    ("workloads/traces.py", "json"): (1, ENTRY),
+    ("loadgen/workloads/prompt_plan.py", "json"): (
+        1,
+        "what this function has just encoded",
+    ),
+    ("loadgen/workloads/sharegpt.py", "json"): (2, ENTRY),
+    ("loadgen/workloads/talk_files.py", "json"): (1, ENTRY),
+    ("loadgen/workloads/text_files.py", "file"): (1, "a pipe, read up to a limit"),
+    ("loadgen/workloads/traces.py", "json"): (1, ENTRY),
 }
 
 

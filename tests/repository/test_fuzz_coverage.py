@@ -48,13 +48,11 @@ RECEIVES = {
 # What is read there nobody else can have written (see `test_foreign_doors`).
 TRUSTED = {OURS, KERNEL, BUNDLED, PEER}
 # The test whose examples, made by hypothesis, go through it.
-_ANY_ANSWER = (
-    "tests/wire/test_exchange.py::test_any_bytes_end_in_a_record_never_in_a_traceback"
-)
+_ANY_ANSWER = "tests/loadgen/wire/test_exchange.py::test_any_bytes_end_in_a_record_never_in_a_traceback"
 FUZZED = {
-    "swarm/sockets.py Server.recv_from_client": "tests/heavy/test_swarm_fuzz.py::test_a_good_worker_is_always_taken_in",
-    "wire/connection.py Connection.on_readable": _ANY_ANSWER,
-    "wire/read_loop.py ReadLoop.handle": _ANY_ANSWER,
+    "loadgen/swarm/sockets.py Server.recv_from_client": "tests/heavy/test_swarm_fuzz.py::test_a_good_worker_is_always_taken_in",
+    "loadgen/wire/connection.py Connection.on_readable": _ANY_ANSWER,
+    "loadgen/wire/read_loop.py ReadLoop.handle": _ANY_ANSWER,
 }
 # Why it needs none.
 _READ_PLAN = "its bytes are kept; `read_plan`, which is fuzzed, has read the same file"
@@ -62,25 +60,25 @@ _NOT_UNDERSTOOD = "the bytes are passed over or passed on"
 SIMPLE = {
     "cli/sweep_command.py _plan_of_arguments": _READ_PLAN,
     "cli/tune_command.py _tune": _READ_PLAN,
-    "listening_sockets.py _sockets_in": "the kernel's answer",
-    "options/known_secrets.py _values_of_variable": "a variable of the environment",
-    "plugins.py _is_there_any": "installed packages, whose code runs",
+    "ground/listening_sockets.py _sockets_in": "the kernel's answer",
+    "loadgen/options/known_secrets.py _values_of_variable": "a variable of the environment",
+    "ground/plugins.py _is_there_any": "installed packages, whose code runs",
     "record/relay.py Relay._woken": "its own byte, from its own socket",
     "run_folder/folder_lock.py lock_folder": "a folder",
     "run_folder/whole_file.py new_file": "opens new files alone",
-    "serving/cold_start.py drop": _NOT_UNDERSTOOD,
-    "serving/cold_start.py read": _NOT_UNDERSTOOD,
-    "serving/cold_start.py _count_pages": _NOT_UNDERSTOOD,
-    "serving/simulated.py SimulatedServer._on_request": "of the simulated server, which tests alone ask",
-    "serving/simulated.py SimulatedServer._read": "of the simulated server, which tests alone ask",
-    "serving/simulated.py read_log": "of the simulated server, which tests alone ask",
-    "targets/answer_form.py form_fields": "`check_schema`, which is fuzzed, has decoded it before",
-    "targets/apis/changed_prompts.py changed_message": "what this package has just encoded",
-    "web/experiment_pages.py _framed": _NOT_UNDERSTOOD,
-    "web/experiments.py Experiments._is_plan": "a pattern without repetition looks for a key in it",
-    "wire/connection.py Connection.is_quiet": _NOT_UNDERSTOOD,
-    "workloads/huggingface.py DataSet._file": "as many bytes as an image may have go to `image_of`, which is fuzzed",
-    "workloads/prompt_plan.py facts_json": "what this function has just encoded",
+    "servers/serving/cold_start.py drop": _NOT_UNDERSTOOD,
+    "servers/serving/cold_start.py read": _NOT_UNDERSTOOD,
+    "servers/serving/cold_start.py _count_pages": _NOT_UNDERSTOOD,
+    "servers/serving/simulated.py SimulatedServer._on_request": "of the simulated server, which tests alone ask",
+    "servers/serving/simulated.py SimulatedServer._read": "of the simulated server, which tests alone ask",
+    "servers/serving/simulated.py read_log": "of the simulated server, which tests alone ask",
+    "servers/answer_form.py form_fields": "`check_schema`, which is fuzzed, has decoded it before",
+    "servers/apis/changed_prompts.py changed_message": "what this package has just encoded",
+    "page/experiment_pages.py _framed": _NOT_UNDERSTOOD,
+    "page/experiments.py Experiments._is_plan": "a pattern without repetition looks for a key in it",
+    "loadgen/wire/connection.py Connection.is_quiet": _NOT_UNDERSTOOD,
+    "loadgen/workloads/huggingface.py DataSet._file": "as many bytes as an image may have go to `image_of`, which is fuzzed",
+    "loadgen/workloads/prompt_plan.py facts_json": "what this function has just encoded",
 }
 
 

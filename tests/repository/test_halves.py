@@ -20,14 +20,14 @@ class Missing:
 
 sys.meta_path.insert(0, Missing())
 del os.fork, os.register_at_fork, select.epoll
-for room in ("metrics", "topics", "analysis", "reports", "comparison", "run_folder"):
+for room in ("analysis", "run_folder"):
     package = importlib.import_module(f"llama_load.{{room}}")
     for module in pkgutil.walk_packages(package.__path__, f"{{package.__name__}}."):
         importlib.import_module(module.name)
 
 from pathlib import Path
-from llama_load.analysis.results import analyze
-from llama_load.reports.block import block
+from llama_load.analysis.results.results import analyze
+from llama_load.analysis.reports.block import block
 from llama_load.run_folder import load_run
 print(block(analyze(load_run(Path({str(PRINTED / "demo")!r})))))
 print(sorted(missing & set(sys.modules)))

@@ -26,15 +26,15 @@ OF_NO_START = (
     "pyarrow.parquet",
     "tokenizers",
     "PIL",
-    "llama_load.reports.html",
+    "llama_load.analysis.reports.html",
 )
 OF_THE_MASTER = (
     "pyarrow.compute",
     "rich",
-    "llama_load.preflight",
-    "llama_load.comparison",
-    "llama_load.web",
-    "llama_load.analysis.results",
+    "llama_load.loadgen.preflight",
+    "llama_load.analysis.comparison",
+    "llama_load.page",
+    "llama_load.analysis.results.results",
 )
 HELP = """
 import sys
@@ -54,23 +54,23 @@ atexit.register(lambda: pathlib.Path({listed!r}).write_text(" ".join(sys.modules
 """
 OF_OTHER_JOBS = (
     "llama_load.cli.",
-    "llama_load.comparison.",
+    "llama_load.analysis.comparison.",
     "llama_load.lab.",
     "llama_load.record.",
-    "llama_load.web.",
-    "llama_load.reports.comparison.",
-    "llama_load.reports.exports.",
+    "llama_load.page.",
+    "llama_load.analysis.reports.comparison.",
+    "llama_load.analysis.reports.exports.",
 )
 # Reports are handed to the run.
 HANDED_IN = "llama_load.cli.reports_and_pages"
 # Of 760 today: 508 with report.html.
-MOST_MODULES = 515
+MOST_MODULES = 525
 
 PAGE = """
 import sys
 from pathlib import Path
-from llama_load.analysis.results import analyze
-from llama_load.reports.html.page import html_page
+from llama_load.analysis.results.results import analyze
+from llama_load.analysis.reports.html.page import html_page
 from llama_load.run_folder import Run
 from tests.make_records import manifest, record, table
 two = table(record(0), record(1, start_ms=100))
@@ -119,9 +119,9 @@ def test_a_start_imports_only_what_it_needs(code: str, absent: tuple[str, ...]) 
 
 def test_a_worker_and_a_headless_run_import_only_what_they_need() -> None:
     """The second is the first and what follows."""
-    code = f"{WORKER}{SHOW}\nimport llama_load.swarm.lifecycle\n"
+    code = f"{WORKER}{SHOW}\nimport llama_load.loadgen.swarm.lifecycle\n"
     worker, run = imported_by(code)
-    assert "llama_load.swarm.lifecycle" in run - worker
+    assert "llama_load.loadgen.swarm.lifecycle" in run - worker
     assert not worker & {*OF_NO_START, *OF_THE_MASTER}
     assert not run & {*OF_NO_START}
 
@@ -164,7 +164,7 @@ def test_a_whole_run_imports_no_laboratory_no_page_and_no_exporter(
         for name in listed.read_text(encoding="utf-8").split()
         if name.startswith("llama_load.")
     ]
-    assert "llama_load.reports.write" in ours
+    assert "llama_load.analysis.reports.write" in ours
     others = [name for name in ours if name.startswith(OF_OTHER_JOBS)]
     assert others == [HANDED_IN]
     assert len(ours) <= MOST_MODULES

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import yaml
 
-from llama_load.bundled import BOKEH, BOKEH_VERSION
-from llama_load.version import __version__
+from llama_load.ground.bundled import BOKEH, BOKEH_VERSION
+from llama_load.ground.version import __version__
 from scripts import hatch_build
 from scripts.hatch_build import CHART_FILES, copied_charts
 from tests.conftest import REPOSITORY

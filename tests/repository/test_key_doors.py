@@ -1,4 +1,4 @@
-"""Keys go to the server that a person named, through one door: `llama_load.bound_headers`."""
+"""Keys go to the server that a person named, through one door: `llama_load.outside.bound_headers`."""
 
 from __future__ import annotations
 
@@ -15,8 +15,19 @@ from urllib.parse import quote
 
 import pytest
 
-from llama_load import plain_http, processes
-from llama_load.bound_headers import (
+from llama_load.cli import found_server, otlp_push
+from llama_load.cli.main import main
+from llama_load.ground import processes
+from llama_load.ground.errors import UsageError
+from llama_load.ground.processes import listens_as_we_do
+from llama_load.loadgen.options.server_keys import (
+    KEYS_FOR,
+    environment_key_for,
+    headers_for,
+)
+from llama_load.loadgen.wire.request import Request
+from llama_load.outside import plain_http
+from llama_load.outside.bound_headers import (
     NO_HEADERS,
     OtherServerError,
     UnsendableError,
@@ -26,15 +37,9 @@ from llama_load.bound_headers import (
     is_bearer,
     origin_of,
 )
-from llama_load.cli import found_server, otlp_push
-from llama_load.cli.main import main
-from llama_load.errors import UsageError
-from llama_load.options.server_keys import KEYS_FOR, environment_key_for, headers_for
-from llama_load.plain_http import NoAnswerError
-from llama_load.processes import listens_as_we_do
-from llama_load.targets.address import parse_url
-from llama_load.terminal import STARTED_AS
-from llama_load.wire.request import Request
+from llama_load.outside.plain_http import NoAnswerError
+from llama_load.outside.terminal import STARTED_AS
+from llama_load.servers.address import parse_url
 from tests.conftest import environment, run_program
 from tests.json_server import json_server
 from tests.repository.source import name_in_package, nodes_of, package_files
@@ -42,17 +47,17 @@ from tests.repository.source import name_in_package, nodes_of, package_files
 KEY = "sk-door-0123456789"
 # Who has named the URL that keys are bound to.
 BINDS = {
-    "options/server_keys.py": "the command line, the environment or a plan",
-    "run/telemetry_process.py": "--scrape",
+    "loadgen/options/server_keys.py": "the command line, the environment or a plan",
+    "loadgen/run/telemetry_process.py": "--scrape",
     "cli/otlp_push.py": "--push",
-    "serving/cold_start.py": "a server that we have started, with its own key",
+    "servers/serving/cold_start.py": "a server that we have started, with its own key",
 }
 # What sends requests without `plain_http` and `wire`, with keys of its own.
 OTHER_CLIENTS = {
     "run_folder/upload.py",
-    "workloads/huggingface.py",
+    "loadgen/workloads/huggingface.py",
     "lab/dataset_tools/catalogue.py",
-    "wire/request_heads.py",  # raises one of http.client's errors, sends nothing
+    "loadgen/wire/request_heads.py",  # raises one of http.client's errors, sends nothing
 }
 CLIENTS = {
     "requests",
@@ -107,9 +112,9 @@ def test_no_other_module_makes_an_authorization_header_or_binds_keys() -> None:
                 binds.add(name)
             if any(module in CLIENTS for module in imported(node)):
                 clients.add(name)
-    assert headers == {"bound_headers.py"}
+    assert headers == {"outside/bound_headers.py"}
     # the second one reads them from its pipe
-    assert constructed == {"bound_headers.py", "run_folder/sampler_config.py"}
+    assert constructed == {"outside/bound_headers.py", "run_folder/sampler_config.py"}
     assert binds == BINDS.keys()
     assert clients <= OTHER_CLIENTS
 

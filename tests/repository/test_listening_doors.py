@@ -29,7 +29,7 @@ CALLS = {
     "StreamServer",
     "WSGIServer",
 }
-_IDLE = "tests/swarm/test_idle_connections.py"
+_IDLE = "tests/loadgen/swarm/test_idle_connections.py"
 _ENDS = f"{_IDLE}::test_a_run_ends_whatever_connects"
 _SILENT = f"{_IDLE}::test_a_head_that_does_not_come_is_not_waited_for"
 _WORK = "tests/test_work_before_trust.py::test_a_refused_request_costs_little_whatever_stands_in_its_fields"  # fmt: skip
@@ -37,12 +37,12 @@ _EXPORTER = "tests/telemetry/test_exporter.py"
 # The modules that listen, and the tests that silent or too many connections end nothing there.
 DOORS: dict[str, list[str]] = {
     # of Locust's page, ours in it, and --metrics-port
-    "web/bounded_server.py": [_ENDS, _SILENT, _WORK],
+    "page/bounded_server.py": [_ENDS, _SILENT, _WORK],
     # of a master, for its workers
-    "swarm/sockets.py": [
+    "loadgen/swarm/sockets.py": [
         _ENDS,
         f"{_IDLE}::test_a_master_that_prepares_its_run_lets_nobody_in",
-        "tests/swarm/test_sockets.py::test_strangers_cost_neither_memory_nor_silence",
+        "tests/loadgen/swarm/test_sockets.py::test_strangers_cost_neither_memory_nor_silence",
     ],
     # of `llama-load record`
     "record/relay.py": [
@@ -59,9 +59,9 @@ DOORS: dict[str, list[str]] = {
 }
 # Modules that listen, or bind a socket, and why nobody is let in there.
 OTHERS = {
-    "swarm/ports.py": "binds a port without listening on it",
-    "targets/local_ports.py": "binds a port without listening on it",
-    "serving/simulated.py": "the simulated server: a measuring instrument, on loopback",
+    "loadgen/swarm/ports.py": "binds a port without listening on it",
+    "servers/local_ports.py": "binds a port without listening on it",
+    "servers/serving/simulated.py": "the simulated server: a measuring instrument, on loopback",
     "cli/telemetry_command.py": "serves by the exporter",
 }
 

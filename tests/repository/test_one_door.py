@@ -18,41 +18,43 @@ ONE_DOOR: dict[str, tuple[str, frozenset[str], str]] = {
     "heads of requests": (
         r"^\s*(?:from|import) (?:http\.cookies|http\.cookiejar|cgi)\b",
         frozenset(),
-        "llama_load.wire.request_heads: those take quadratic time, or have no bound",
+        "llama_load.loadgen.wire.request_heads: those take quadratic time, or have no bound",
     ),
     "environments of programs": (
         r"os\.environ \||\| os\.environ|\*\*os\.environ|dict\(os\.environ|os\.environ\.copy",
         frozenset(),
-        "llama_load.own_modules: programs that are not ours get none of our keys",
+        "llama_load.ground.own_modules: programs that are not ours get none of our keys",
     ),
     "fields of heads": (
         r"\{\w*name\}: \{value\}",
-        frozenset(("bound_headers.py", "options/vllm_command.py")),  # a flag
-        "llama_load.bound_headers.field_lines: a field with a line end in it would be two",
+        frozenset(
+            ("outside/bound_headers.py", "loadgen/options/vllm_command.py")
+        ),  # a flag
+        "llama_load.outside.bound_headers.field_lines: a field with a line end in it would be two",
     ),
     "names of this machine": (
         r"\bgethostname\(",
         frozenset(
             (
-                "serving/registry.py",  # a folder for each machine
-                "wire/local_names.py",
+                "servers/serving/registry.py",  # a folder for each machine
+                "loadgen/wire/local_names.py",
             )
         ),
-        "llama_load.wire.local_names",
+        "llama_load.loadgen.wire.local_names",
     ),
     "patterns of texts": (
         r"\bre\.escape\(|\bpattern_of\(",
         frozenset(
             (
-                "command_secrets.py",  # a word of our own command line
-                "foreign_text.py",  # secrets of our own environment
+                "outside/command_secrets.py",  # a word of our own command line
+                "outside/foreign_text.py",  # secrets of our own environment
                 "lab/sweep/locustfile_flags.py",  # a flag of a plan that was asked about
                 "record/request_gate.py",  # the recorder's own key
-                "secret_forms.py",
-                "targets/work_counts.py",  # names of counters in our code
+                "outside/secret_forms.py",
+                "servers/work_counts.py",  # names of counters in our code
             )
         ),
-        "str.replace with llama_load.secret_forms.literal_forms: no pattern is made of the bytes "
+        "str.replace with llama_load.outside.secret_forms.literal_forms: no pattern is made of the bytes "
         "of strangers",
     ),
 }
@@ -73,10 +75,10 @@ WITH_OUR_ENVIRONMENT = {
     "cli/record_command.py": 1,  # the recording process
     "lab/calibrate.py": 1,  # a run
     "lab/sweep/run_cell.py": 1,  # runs
-    "run/telemetry_process.py": 1,  # scrapes with its token
-    "serving/launch.py": 1,  # the supervisor
-    "serving/supervisor.py": 1,  # our reader of NVIDIA's library
-    "swarm/lifecycle.py": 1,  # the upload
+    "loadgen/run/telemetry_process.py": 1,  # scrapes with its token
+    "servers/serving/launch.py": 1,  # the supervisor
+    "servers/serving/supervisor.py": 1,  # our reader of NVIDIA's library
+    "loadgen/swarm/lifecycle.py": 1,  # the upload
 }
 
 

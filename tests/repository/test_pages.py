@@ -18,7 +18,7 @@ from llama_load import LlamaUser
 from llama_load.cli.main import command_parser
 from llama_load.cli.parser import split_dashes
 from llama_load.cli.run_command import _parts_of_words, split_run_words
-from llama_load.options.options import read_options
+from llama_load.loadgen.options.options import read_options
 from tests.conftest import REPOSITORY
 from tests.repository.source import nodes_of, package_files
 from tests.repository.test_docs import PAGES, text_of
@@ -170,7 +170,7 @@ def test_a_command_of_a_page_parses(command: str, page: str) -> None:
 )
 def test_locustfiles_of_a_page_are_whole(page: Path) -> None:
     """Every block that imports from llama_load can be imported by locust.
-    (tests/swarm/test_locust.py runs that of the guide.)"""
+    (tests/loadgen/swarm/test_locust.py runs that of the guide.)"""
     blocks = re.findall(
         r"^```python\n(.*?)^```", text_of(page), re.DOTALL | re.MULTILINE
     )

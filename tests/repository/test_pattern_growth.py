@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 import llama_load
-from llama_load.foreign_text import quotes_text
-from llama_load.secret_forms import pattern_of
+from llama_load.outside.foreign_text import quotes_text
+from llama_load.outside.secret_forms import pattern_of
 from tests.pattern_growth import MOST_EXPONENT, growth
 from tests.repository.source import nodes_of, package_files, written
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from llama_load.own_modules import child_environment, module_environment
+from llama_load.ground.own_modules import child_environment, module_environment
 from tests.conftest import REPOSITORY, run_to_the_end
 from tests.swarms import wait_until
 

@@ -1,4 +1,4 @@
-"""Nothing ranks without `comparison.reasons`: every module that marks a best figure, or judges
+"""Nothing ranks without `analysis.comparison.reasons`: every module that marks a best figure, or judges
 differences, asks for the reasons."""
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ from tests.repository.source import name_in_package, nodes_of, package_files
 
 # A module that ranks imports one of these: the reasons themselves, or what is built on them.
 SOURCES = {
-    "llama_load.comparison.reasons",
-    "llama_load.comparison.compare",
+    "llama_load.analysis.comparison.reasons",
+    "llama_load.analysis.comparison.compare",
     "llama_load.lab.sweep.ranking",
 }
 # Modules that mark or judge, but rank no set-ups.
 OTHERS = {
-    "reports/check_lines.py": "statements in bold",
-    "reports/stage_table.py": "the loads of one run, of which none is a set-up",
+    "analysis/reports/check_lines.py": "statements in bold",
+    "analysis/reports/stage_table.py": "the loads of one run, of which none is a set-up",
     "lab/tune/race.py": "takes the reasons as a function, which run_tune gives it",
-    "comparison/change_intervals.py": "the arithmetic alone",
+    "analysis/comparison/change_intervals.py": "the arithmetic alone",
 }
 
 
@@ -72,7 +72,7 @@ def test_nothing_ranks_without_the_reasons() -> None:
         "lab/sweep/column_cells.py",
         "lab/tune/run_tune.py",
         *OTHERS,
-    } - {"comparison/change_intervals.py"}
+    } - {"analysis/comparison/change_intervals.py"}
     planted = nodes_in("cells = [Cell(text, 1.0, is_best=value == top)]")
     assert ranks(planted) and not imported(planted) & SOURCES
     assert ranks(

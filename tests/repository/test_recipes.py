@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from llama_load.observed.record import RequestRecord
 from llama_load.run_folder import RunWriter
+from llama_load.run_folder.observed.record import RequestRecord
 from tests.conftest import REPOSITORY, Finished, Simulated
 from tests.foreign_readers import finished_run
 from tests.json_server import json_server, streamed
@@ -104,8 +104,8 @@ def test_a_new_topic_takes_one_file_and_one_row(
     the recipe for a topic does not name."""
     touched = follow(recipe(TOPIC), package)
     assert touched == [
-        "llama_load/topics/longest_answers.py",
-        "llama_load/topics/__init__.py",
+        "llama_load/analysis/topics/longest_answers.py",
+        "llama_load/analysis/topics/__init__.py",
     ]
     server = simulate("--first-token-ms", "5", "--interval-ms", "1")
     arguments = ["-u", "2", "--num-prompts", "6", "--warmup", "0", "--max-tokens", "9"]
@@ -128,7 +128,7 @@ def test_a_new_workload_takes_three_files(
     Catches a place that the recipe for a workload does not name."""
     touched = follow(recipe(WORKLOAD), package)
     assert touched == [
-        "llama_load/workloads/greetings.py",
+        "llama_load/loadgen/workloads/greetings.py",
         "llama_load/__init__.py",
         "locustfiles/greetings.py",
     ]
@@ -153,7 +153,7 @@ def test_a_new_flag_takes_at_most_three_files(run_locust: Run, package: Path) ->
     line and the environment. Catches a place that the recipe for a flag does not name."""
     touched = follow(recipe(FLAG), package)
     assert (
-        touched[0] == "llama_load/options/sections/servers_section.py"
+        touched[0] == "llama_load/loadgen/options/sections/servers_section.py"
         and len(touched) <= 3
     )
     with openai_server() as server:
@@ -183,9 +183,9 @@ http.server.HTTPServer(("127.0.0.1", port), http.server.BaseHTTPRequestHandler).
 """
 READ = """
 from llama_load.lab.sweep.short_form import plan_document
-from llama_load.serving.command_flags import read_command
-from llama_load.serving.describe import LOG_FACTS
-from llama_load.targets.servers.llama_cpp_log import read_log
+from llama_load.servers.serving.command_flags import read_command
+from llama_load.servers.serving.describe import LOG_FACTS
+from llama_load.servers.kinds.llama_cpp_log import read_log
 print(read_command(["parrot", "--heads", "3"])["slots"])
 print(read_log(["parrot version v7"], LOG_FACTS).facts["build"])
 print(plan_document(["parrot --heads 3"], [], [], 1)["servers"])
@@ -238,8 +238,8 @@ def test_a_new_server_takes_one_file_and_one_row(
     started. Catches a place that the recipe for a server does not name."""
     touched = follow(recipe(NEW_SERVER), package)
     assert touched == [
-        "llama_load/targets/servers/parrot_kind.py",
-        "llama_load/targets/servers/__init__.py",
+        "llama_load/servers/kinds/parrot_kind.py",
+        "llama_load/servers/kinds/__init__.py",
     ]
     answers = {
         "/v1/models": {"data": [{"id": "m", "owned_by": "parrot"}]},
@@ -288,8 +288,8 @@ def test_a_new_api_takes_one_file_and_one_row(
     place that the recipe for an API does not name."""
     touched = follow(recipe(NEW_API), package)
     assert touched == [
-        "llama_load/targets/apis/transcriptions_api.py",
-        "llama_load/targets/apis/__init__.py",
+        "llama_load/servers/apis/transcriptions_api.py",
+        "llama_load/servers/apis/__init__.py",
     ]
     sound, locustfile = tmp_path / "speech.wav", tmp_path / "speech.py"
     sound.write_bytes(bytes(range(256)))
@@ -369,13 +369,13 @@ def test_new_checks_and_tables_take_one_file_and_a_row_for_each_place(
     """The check is in the verdict and in all reports, the table in report.md. Catches a place that
     the recipes for checks and tables do not name."""
     assert follow(recipe(CHECK), package) == [
-        "llama_load/metrics/checks/connecting.py",
-        "llama_load/metrics/check_limits.py",
-        "llama_load/metrics/verdict.py",
+        "llama_load/analysis/checks/connecting.py",
+        "llama_load/analysis/figures/check_limits.py",
+        "llama_load/analysis/checks/verdict.py",
     ]
     assert follow(recipe(TABLE), package) == [
-        "llama_load/reports/worker_table.py",
-        "llama_load/reports/write.py",
+        "llama_load/analysis/reports/worker_table.py",
+        "llama_load/analysis/reports/write.py",
     ]
     slow = record(1, start_ms=150, connect_ms=1200.0)
     run = reported(tmp_path, package, record(0), slow)
@@ -411,8 +411,8 @@ def test_a_new_format_takes_one_file_and_one_row(tmp_path: Path, package: Path) 
     format does not name."""
     touched = follow(recipe(EXPORT), package)
     assert touched == [
-        "llama_load/reports/exports/slack.py",
-        "llama_load/reports/exports/__init__.py",
+        "llama_load/analysis/reports/exports/slack.py",
+        "llama_load/analysis/reports/exports/__init__.py",
     ]
     run = tmp_path / "run"
     run.mkdir()

@@ -11,15 +11,20 @@ import msgspec
 import pytest
 from jsonschema import Draft202012Validator
 
-from llama_load.analysis.results import analyze
+from llama_load.analysis.reports.result_json import result_json
+from llama_load.analysis.reports.shared_run import shared_run
+from llama_load.analysis.reports.verify import verify_run
+from llama_load.analysis.reports.write import write_reports
+from llama_load.analysis.results.results import analyze
 from llama_load.cli.main import main
-from llama_load.reports.result_json import result_json
-from llama_load.reports.shared_run import shared_run
-from llama_load.reports.verify import verify_run
-from llama_load.reports.write import write_reports
-from llama_load.result_schemas import VERSIONS, fault_in, file_name, version_in
 from llama_load.run_folder import RunWriter
 from llama_load.run_folder.manifest import write_manifest
+from llama_load.run_folder.result_schemas import (
+    VERSIONS,
+    fault_in,
+    file_name,
+    version_in,
+)
 from scripts.make_schemas import FOLDER, breaks, schema, text_of
 from scripts.record_printed import PRINTED
 from tests.make_records import manifest, record

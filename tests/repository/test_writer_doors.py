@@ -10,10 +10,10 @@ from tests.repository.source import name_in_package, nodes_of, package_files
 
 # Modules that write otherwise, and why no secret leaves there.
 OTHERS = {
-    "code_cache.py": "our own code, compiled, in __pycache__",
+    "ground/code_cache.py": "our own code, compiled, in __pycache__",
     "run_folder/whole_file.py": "the door",
-    "terminal.py": "the door of stdout and stderr, and the page's token for the person at the terminal",
-    "reports/formats.py": "stdout as bytes, of redacted texts and of tables",
+    "outside/terminal.py": "the door of stdout and stderr, and the page's token for the person at the terminal",
+    "analysis/reports/formats.py": "stdout as bytes, of redacted texts and of tables",
     "record/named_lines.py": "copies the redacted lines of its own file",
     "record/private_lines.py": "redacted lines, for the owner alone",
     "record/exchange_copies.py": "what passed, for the recording process, which redacts what it writes",
@@ -26,18 +26,18 @@ OTHERS = {
     "lab/sweep/running_server.py": "redacted lines of a log",
     "lab/sweep/run_cell.py": "the log of a run, which redacts what it prints",
     "lab/run_forker.py": "exit codes for its parent",
-    "web/open_page.py": "the page's token, for the browser of this user alone",
-    "web/experiments.py": "the log of a command, which redacts what it prints",
-    "serving/registry.py": "redacted commands, for the owner alone",
-    "serving/supervisor.py": "the output of servers, and events for its parent",
-    "serving/simulated.py": "the log of the simulated server: times",
+    "page/open_page.py": "the page's token, for the browser of this user alone",
+    "page/experiments.py": "the log of a command, which redacts what it prints",
+    "servers/serving/registry.py": "redacted commands, for the owner alone",
+    "servers/serving/supervisor.py": "the output of servers, and events for its parent",
+    "servers/serving/simulated.py": "the log of the simulated server: times",
     "cli/simulated_command.py": "an empty log",
     "cli/files_command.py": "a bundled file",
-    "preflight/calibration.py": "numbers",
-    "workloads/file_forms.py": "rows of a data set, in a file without a name, for this process",
+    "loadgen/preflight/calibration.py": "numbers",
+    "loadgen/workloads/file_forms.py": "rows of a data set, in a file without a name, for this process",
     "lab/dataset_tools/generator.py": "made texts",
     "lab/dataset_tools/inspection.py": "an image of a data set for the person",
-    "swarm/signals.py": "a control sequence",
+    "loadgen/swarm/signals.py": "a control sequence",
 }
 WRITES = {"write_text", "write_bytes", "mkstemp", "NamedTemporaryFile", "TemporaryFile"}
 _MODE = re.compile(r"[rwax]?[bt]?[+]?[bt]?")

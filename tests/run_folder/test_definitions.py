@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from llama_load.metrics.rates import peak_output_tok_per_s, token_times_ns
-from llama_load.metrics.statistics import describe, percentile_interval
-from llama_load.metrics.timing_error import errors_ms
-from llama_load.observed.speculation import Speculation
-from llama_load.observed.window import Window
+from llama_load.analysis.figures.rates import peak_output_tok_per_s, token_times_ns
+from llama_load.analysis.statistics.statistics import describe, percentile_interval
+from llama_load.analysis.statistics.timing_error import errors_ms
 from llama_load.run_folder.arithmetic import latencies as metric
+from llama_load.run_folder.observed.speculation import Speculation
+from llama_load.run_folder.observed.window import Window
 from llama_load.run_folder.vocabulary.slo import Slo, parse_slo
 from tests.make_records import MS, record, table
 

@@ -15,12 +15,12 @@ from pathlib import Path
 
 import pytest
 
-from llama_load.analysis.results import analyze
+from llama_load.analysis.results.results import analyze
 from llama_load.cli import main as cli
-from llama_load.errors import RunError, UsageError
-from llama_load.observed.record import to_batch
+from llama_load.ground.errors import RunError, UsageError
 from llama_load.run_folder import MANIFEST, TABLE, RunWriter, load_run, lock_folder
 from llama_load.run_folder.manifest import JOURNAL
+from llama_load.run_folder.observed.record import to_batch
 from tests.conftest import Finished, environment, start_program
 from tests.make_records import manifest, record
 

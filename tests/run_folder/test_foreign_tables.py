@@ -12,15 +12,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from llama_load.analysis.earlier_runs import sent_before
+from llama_load.analysis.comparison.foreign_results import read_json
+from llama_load.analysis.reports.run_list import run_row
+from llama_load.analysis.results.earlier_runs import sent_before
 from llama_load.cli import main as cli
-from llama_load.comparison.foreign_results import read_json
-from llama_load.errors import RunError, UsageError
-from llama_load.foreign_files import MOST_JSON_BYTES, TooLarge, read_foreign
-from llama_load.observed.foreign_records import BadRecords, unpacked
-from llama_load.observed.record import RequestRecord, schema, to_batch
-from llama_load.observed.records import Records
-from llama_load.reports.run_list import run_row
+from llama_load.ground.errors import RunError, UsageError
+from llama_load.outside.foreign_files import MOST_JSON_BYTES, TooLarge, read_foreign
 from llama_load.run_folder import MANIFEST, TABLE, RunWriter, load_run
 from llama_load.run_folder.foreign_tables import (
     WHOLE_TABLE,
@@ -36,6 +33,9 @@ from llama_load.run_folder.manifest import (
     last_with_label,
     write_manifest,
 )
+from llama_load.run_folder.observed.foreign_records import BadRecords, unpacked
+from llama_load.run_folder.observed.record import RequestRecord, schema, to_batch
+from llama_load.run_folder.observed.records import Records
 from llama_load.run_folder.telemetry_file import TELEMETRY, load_telemetry
 from tests.foreign_readers import telemetry_bytes
 from tests.make_records import manifest, record

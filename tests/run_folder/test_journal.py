@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from llama_load.analysis.results import analyze
-from llama_load.observed.record import schema, to_batch
+from llama_load.analysis.results.results import analyze
 from llama_load.run_folder import RunWriter, load_run
 from llama_load.run_folder.journal import MARKER, Journal, parse, read_journal
 from llama_load.run_folder.manifest import JOURNAL
+from llama_load.run_folder.observed.record import schema, to_batch
 from llama_load.run_folder.reading import recover
 from tests.make_records import manifest, record
 

@@ -11,22 +11,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from llama_load.metrics.censoring import ProductLimit, cut_shift
-from llama_load.metrics.rates import (
+from llama_load.analysis.figures.rates import (
     _peak_of_few,
     in_flight_imbalance,
     peak_in_flight,
     peak_output_tok_per_s,
     token_times_ns,
 )
-from llama_load.metrics.statistics import (
+from llama_load.analysis.figures.summary import summarize
+from llama_load.analysis.statistics.censoring import ProductLimit, cut_shift
+from llama_load.analysis.statistics.statistics import (
     describe,
     percentile_interval,
     quick_percentile,
 )
-from llama_load.metrics.summary import summarize
-from llama_load.observed.window import Window, window_of
 from llama_load.run_folder.arithmetic import latencies as metric
+from llama_load.run_folder.observed.window import Window, window_of
 from llama_load.run_folder.vocabulary.slo import Slo, meets, parse_slo
 from llama_load.run_folder.vocabulary.thresholds import evaluate, parse_threshold
 from tests.make_records import MS, failed, record, table

@@ -19,20 +19,20 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from llama_load.analysis.earlier_runs import sent_before
-from llama_load.analysis.results import analyze
-from llama_load.analysis.run_summary import SUMMARY
+from llama_load.analysis.reports.verify import BLOCK, PAGE, REPORT, verify_run
+from llama_load.analysis.reports.write import write_html, write_reports
+from llama_load.analysis.results.earlier_runs import sent_before
+from llama_load.analysis.results.results import analyze
+from llama_load.analysis.results.run_summary import SUMMARY
 from llama_load.cli.main import main
-from llama_load.observed.record import to_batch
-from llama_load.reports.verify import BLOCK, PAGE, REPORT, verify_run
-from llama_load.reports.write import write_html, write_reports
+from llama_load.page.run_files import FILES, RunFiles
 from llama_load.run_folder import MANIFEST, TABLE, RunWriter, load_run
 from llama_load.run_folder.journal import Journal
 from llama_load.run_folder.manifest import JOURNAL, PACKED, last_with_label
+from llama_load.run_folder.observed.record import to_batch
 from llama_load.run_folder.probe_file import PROBE_JOURNAL, PROBES, write_probes
 from llama_load.run_folder.server_files import ServerFiles, write_server_files
 from llama_load.run_folder.telemetry_file import SAMPLES, TELEMETRY, write_telemetry
-from llama_load.web.run_files import FILES, RunFiles
 from tests.foreign_readers import SAMPLE
 from tests.make_records import manifest, record
 

@@ -10,10 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from llama_load import terminal
-from llama_load.observed.record import INSTANTS, to_batch
-from llama_load.observed.records import Records
-from llama_load.reports import again
+from llama_load.analysis.reports import again
+from llama_load.outside import terminal
 from llama_load.run_folder import TABLE, RunWriter, load_run
 from llama_load.run_folder import run_journal as module
 from llama_load.run_folder.journal import (
@@ -24,6 +22,8 @@ from llama_load.run_folder.journal import (
     parse,
 )
 from llama_load.run_folder.manifest import JOURNAL, PACKED
+from llama_load.run_folder.observed.record import INSTANTS, to_batch
+from llama_load.run_folder.observed.records import Records
 from llama_load.run_folder.run_journal import RunJournal, read_run_journal
 from tests.make_records import manifest, record
 

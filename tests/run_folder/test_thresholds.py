@@ -14,18 +14,18 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from llama_load.analysis.results import Results, analyze
-from llama_load.foreign_text import printable
-from llama_load.metrics.check import Check
-from llama_load.metrics.verdict import Verdict
-from llama_load.observed.worker_health import WorkerHealth
-from llama_load.reports.block import block
-from llama_load.reports.first_screen import first_screen
-from llama_load.reports.html.page import html_page
-from llama_load.reports.junit import COMPLETE, junit
-from llama_load.reports.result_json import result_json
-from llama_load.reports.write import markdown
+from llama_load.analysis.checks.verdict import Verdict
+from llama_load.analysis.figures.check import Check
+from llama_load.analysis.reports.block import block
+from llama_load.analysis.reports.first_screen import first_screen
+from llama_load.analysis.reports.html.page import html_page
+from llama_load.analysis.reports.junit import COMPLETE, junit
+from llama_load.analysis.reports.result_json import result_json
+from llama_load.analysis.reports.write import markdown
+from llama_load.analysis.results.results import Results, analyze
+from llama_load.outside.foreign_text import printable
 from llama_load.run_folder import Run
+from llama_load.run_folder.observed.worker_health import WorkerHealth
 from llama_load.run_folder.vocabulary.bound import Bound
 from llama_load.run_folder.vocabulary.thresholds import (
     GROUPS,

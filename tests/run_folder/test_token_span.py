@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from llama_load.analysis.results import Results
-from llama_load.observed.record import RequestRecord
+from llama_load.analysis.results.results import Results
 from llama_load.run_folder.arithmetic.token_span import (
     AnswerCounts,
     all_in_events,
@@ -18,8 +17,9 @@ from llama_load.run_folder.arithmetic.token_span import (
     end_tokens_unknown,
     tokens_between,
 )
+from llama_load.run_folder.observed.record import RequestRecord
+from tests.analysis.figures.test_two_sources import answers, bad, of
 from tests.make_records import MS, record, table
-from tests.metrics.test_two_sources import answers, bad, of
 
 GAP_MS = 10.0
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import fsspec
 import pytest
 
-from llama_load.errors import UsageError
+from llama_load.ground.errors import UsageError
 from llama_load.run_folder import load_run
 from llama_load.run_folder.upload import check_place, upload
 from tests.conftest import Finished, Simulated

@@ -10,7 +10,7 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
-from llama_load.targets.counting import EstimatedCounter
+from llama_load.servers.counting import EstimatedCounter
 from tests.search.case import Case
 
 # One token each, 3 to 7 characters with the blank before it.

@@ -10,30 +10,30 @@ from typing import Any
 
 import pyarrow as pa
 
-from llama_load.dispatch.leases import Lease
-from llama_load.failure_kind import FailureKind
-from llama_load.observed.common_beginnings import CommonBeginnings
-from llama_load.observed.record import RequestRecord, to_batch
-from llama_load.observed.records import Records
-from llama_load.observed.server_counters import ServerCounters, ServerTimes
-from llama_load.observed.worker_health import WorkerHealth
-from llama_load.preflight.plan_beginnings import common_beginnings
+from llama_load.ground.failure_kind import FailureKind
+from llama_load.ground.units import NS_PER_MS
+from llama_load.loadgen.dispatch.leases import Lease
+from llama_load.loadgen.preflight.plan_beginnings import common_beginnings
+from llama_load.loadgen.users.long_texts import text_digest
+from llama_load.loadgen.users.measure import SentRequest, make_record
+from llama_load.loadgen.users.session import Ticket
+from llama_load.loadgen.users.session_tokens import NO_SESSIONS
+from llama_load.loadgen.wire.answer_body import AnswerBody
+from llama_load.loadgen.wire.exchange import Exchange
+from llama_load.loadgen.wire.phase_clock import DONE, PhaseClock
+from llama_load.loadgen.wire.request import Request, Timeouts
+from llama_load.loadgen.wire.slab import LEAST_READ_BYTES, WHOLE_EVENTS_END, Slab
+from llama_load.loadgen.wire.stamps import Opening
 from llama_load.run_folder import Manifest, Run, StageRecord
-from llama_load.targets.address import parse_url
-from llama_load.targets.answer import AnswerReader
-from llama_load.targets.prompt import Prompt
-from llama_load.targets.target import Target
-from llama_load.units import NS_PER_MS
-from llama_load.users.long_texts import text_digest
-from llama_load.users.measure import SentRequest, make_record
-from llama_load.users.session import Ticket
-from llama_load.users.session_tokens import NO_SESSIONS
-from llama_load.wire.answer_body import AnswerBody
-from llama_load.wire.exchange import Exchange
-from llama_load.wire.phase_clock import DONE, PhaseClock
-from llama_load.wire.request import Request, Timeouts
-from llama_load.wire.slab import LEAST_READ_BYTES, WHOLE_EVENTS_END, Slab
-from llama_load.wire.stamps import Opening
+from llama_load.run_folder.observed.common_beginnings import CommonBeginnings
+from llama_load.run_folder.observed.record import RequestRecord, to_batch
+from llama_load.run_folder.observed.records import Records
+from llama_load.run_folder.observed.server_counters import ServerCounters, ServerTimes
+from llama_load.run_folder.observed.worker_health import WorkerHealth
+from llama_load.servers.address import parse_url
+from llama_load.servers.answer import AnswerReader
+from llama_load.servers.prompt import Prompt
+from llama_load.servers.target import Target
 from tests.search.answers import Answer
 from tests.search.asks import TEMPLATE_TOKENS
 from tests.search.case import ESTIMATE, LLAMA_SERVER, OPENAI, VLLM, Case

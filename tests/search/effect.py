@@ -8,8 +8,8 @@ from zlib import crc32
 
 import numpy as np
 
-from llama_load.observed.server_counters import ServerCounters
 from llama_load.run_folder import Manifest
+from llama_load.run_folder.observed.server_counters import ServerCounters
 from tests.search.answers import Answer
 from tests.search.asks import DRAWS, Ask
 from tests.search.case import Case, Change

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from llama_load.observed.server_counters import ServerCounters
+from llama_load.run_folder.observed.server_counters import ServerCounters
 from tests.search.answers import Answer
 from tests.search.cache_flaws import GROUPS
 from tests.search.case import LLAMA_SERVER, VLLM, Case, Change

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from llama_load.analysis.results import analyze
+from llama_load.analysis.results.results import analyze
 from tests.search.case import Case
 from tests.search.changes import CHANGES, effects_of
 from tests.search.client import run_of

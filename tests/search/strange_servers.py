@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 
-from llama_load.units import NS_PER_S
+from llama_load.ground.units import NS_PER_S
 from tests.search.answers import Answer
 from tests.search.cache_flaws import GROUPS
 from tests.search.case import Case, Change

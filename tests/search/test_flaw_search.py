@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from llama_load.metrics.check_limits import LIMITS
+from llama_load.analysis.figures.check_limits import LIMITS
 from llama_load.run_folder.vocabulary.verdict_words import VALID
 from tests.search.case import Case, Change
 from tests.search.changes import CHANGES

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from llama_load.observed.server_counters import ServerCounters
-from llama_load.units import NS_PER_S
+from llama_load.ground.units import NS_PER_S
+from llama_load.run_folder.observed.server_counters import ServerCounters
 from tests.search.answers import Answer
 from tests.search.cache_flaws import GROUPS
 from tests.search.case import OPENAI, VLLM, Case, Change

@@ -29,11 +29,11 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from llama_load.analysis.keys import failed_checks, flat_result, uncertain
-from llama_load.analysis.results import Results
-from llama_load.metrics.spoiled import are_whole
-from llama_load.metrics.stage_figures import StageFigures
-from llama_load.metrics.summary import Summary
+from llama_load.analysis.figures.spoiled import are_whole
+from llama_load.analysis.figures.stage_figures import StageFigures
+from llama_load.analysis.figures.summary import Summary
+from llama_load.analysis.results.keys import failed_checks, flat_result, uncertain
+from llama_load.analysis.results.results import Results
 from tests.search.answers import Answer
 from tests.search.case import Case
 from tests.search.client import USUAL_DELAY_NS

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING
 
-from llama_load.swarm import messages
+from llama_load.loadgen.swarm import messages
 from tests.simulation.network import TO_MASTER, TO_WORKER, WAYS
 from tests.simulation.virtual_loop import NS
 

@@ -14,10 +14,10 @@ import gevent
 import pyarrow as pa
 from gevent.event import Event
 
-from llama_load.observed.record import CANCELLED, OK, RequestRecord
+from llama_load.loadgen.wire.receiver import PYTHON
 from llama_load.run_folder import SpoolManifest
 from llama_load.run_folder.journal import Journal, read_journal
-from llama_load.wire.receiver import PYTHON
+from llama_load.run_folder.observed.record import CANCELLED, OK, RequestRecord
 from tests.simulation.virtual_loop import NS, Callback, VirtualLoop
 
 TEMP = tempfile.gettempdir()

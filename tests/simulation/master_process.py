@@ -19,29 +19,29 @@ from locust.runners import (
     STATE_STOPPING,
 )
 
-from llama_load.load.segments import LoadModel, Segment
-from llama_load.load.stages import Stage
-from llama_load.run.end_watchers import IdleWatcher
-from llama_load.run.run_clock import RunClock
+from llama_load.ground.units import NS_PER_S
+from llama_load.loadgen.run.end_watchers import IdleWatcher
+from llama_load.loadgen.run.run_clock import RunClock
+from llama_load.loadgen.schedule.segments import LoadModel, Segment
+from llama_load.loadgen.schedule.stages import Stage
+from llama_load.loadgen.swarm import messages
+from llama_load.loadgen.swarm.master import MasterRun
+from llama_load.loadgen.swarm.message_guard import check_body
+from llama_load.loadgen.swarm.presence import CLOSED_FOR_S, LOST_AFTER_S, NO_HEARTBEAT
+from llama_load.loadgen.swarm.rebalancing import REPEAT_EVERY_S
+from llama_load.loadgen.swarm.sockets import BACK_WITHIN_S
+from llama_load.loadgen.swarm.unanswered_spawns import UnansweredSpawns
+from llama_load.loadgen.swarm.user_scaler import UserScaler
+from llama_load.loadgen.swarm.worker_state import WorkerState
+from llama_load.loadgen.users.session_tokens import NO_SESSIONS
+from llama_load.loadgen.wire.request import Timeouts
+from llama_load.loadgen.workloads.prompt_plan import Traffic
 from llama_load.run_folder import Manifest
-from llama_load.swarm import messages
-from llama_load.swarm.master import MasterRun
-from llama_load.swarm.message_guard import check_body
-from llama_load.swarm.presence import CLOSED_FOR_S, LOST_AFTER_S, NO_HEARTBEAT
-from llama_load.swarm.rebalancing import REPEAT_EVERY_S
-from llama_load.swarm.sockets import BACK_WITHIN_S
-from llama_load.swarm.unanswered_spawns import UnansweredSpawns
-from llama_load.swarm.user_scaler import UserScaler
-from llama_load.swarm.worker_state import WorkerState
-from llama_load.targets.address import parse_url
-from llama_load.targets.balance import ROUND_ROBIN
-from llama_load.targets.body import BodyOptions
-from llama_load.targets.target import Target
-from llama_load.targets.weighted_choice import ONE_FOR_ALL
-from llama_load.units import NS_PER_S
-from llama_load.users.session_tokens import NO_SESSIONS
-from llama_load.wire.request import Timeouts
-from llama_load.workloads.prompt_plan import Traffic
+from llama_load.servers.address import parse_url
+from llama_load.servers.balance import ROUND_ROBIN
+from llama_load.servers.body import BodyOptions
+from llama_load.servers.target import Target
+from llama_load.servers.weighted_choice import ONE_FOR_ALL
 from tests.simulation.machines import Machine, Writer
 from tests.simulation.network import TO_WORKER
 from tests.simulation.virtual_loop import VirtualLoop

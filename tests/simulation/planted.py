@@ -8,22 +8,22 @@ from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
-from llama_load.dispatch.ledger import Ledger
-from llama_load.observed.record import CANCELLED, OK
-from llama_load.observed.records import Records
-from llama_load.run.controller import RunController
-from llama_load.run.lease_client import LeaseClient
-from llama_load.run.open_requests import OpenRequests
-from llama_load.run.recorder import Recorder
+from llama_load.loadgen.dispatch.ledger import Ledger
+from llama_load.loadgen.run.controller import RunController
+from llama_load.loadgen.run.lease_client import LeaseClient
+from llama_load.loadgen.run.open_requests import OpenRequests
+from llama_load.loadgen.run.recorder import Recorder
+from llama_load.loadgen.swarm.ingest import RecordIngest
+from llama_load.loadgen.swarm.master import MasterRun
+from llama_load.loadgen.swarm.messages import FLUSHED, RUN
+from llama_load.loadgen.swarm.outbox import Outbox
+from llama_load.loadgen.swarm.unanswered_ready import READY, UnansweredReady
+from llama_load.loadgen.swarm.unanswered_spawns import UnansweredSpawns
+from llama_load.loadgen.swarm.worker import WorkerLifecycle, WorkerRun
+from llama_load.loadgen.swarm.worker_state import WorkerState
 from llama_load.run_folder import journal
-from llama_load.swarm.ingest import RecordIngest
-from llama_load.swarm.master import MasterRun
-from llama_load.swarm.messages import FLUSHED, RUN
-from llama_load.swarm.outbox import Outbox
-from llama_load.swarm.unanswered_ready import READY, UnansweredReady
-from llama_load.swarm.unanswered_spawns import UnansweredSpawns
-from llama_load.swarm.worker import WorkerLifecycle, WorkerRun
-from llama_load.swarm.worker_state import WorkerState
+from llama_load.run_folder.observed.record import CANCELLED, OK
+from llama_load.run_folder.observed.records import Records
 from tests.simulation.faults import Fault
 
 # Where it is, a class or a module; what; and what it becomes.

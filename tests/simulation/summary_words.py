@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from llama_load.analysis.results import Results, analyze
-from llama_load.observed.record import CANCELLED, OK, schema
-from llama_load.observed.records import Records
+from llama_load.analysis.results.results import Results, analyze
 from llama_load.run_folder import Run
+from llama_load.run_folder.observed.record import CANCELLED, OK, schema
+from llama_load.run_folder.observed.records import Records
 from llama_load.run_folder.vocabulary.verdict_words import INCOMPLETE
 from tests.simulation.machines import Request
 

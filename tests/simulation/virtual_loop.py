@@ -22,7 +22,11 @@ from gevent.hub import Hub, get_hub, set_hub
 
 NS = 1_000_000_000
 # Rooms whose modules read clocks.
-ROOMS = ("llama_load.swarm.", "llama_load.run.", "llama_load.dispatch.")
+ROOMS = (
+    "llama_load.loadgen.swarm.",
+    "llama_load.loadgen.run.",
+    "llama_load.loadgen.dispatch.",
+)
 MACHINE = "machine"
 # More turns of the loop than this for one instant are a livelock.
 MOST_TURNS_AT_ONCE = 100_000

@@ -18,16 +18,16 @@ from locust.exception import StopUser
 from locust.rpc import Message
 from locust.runners import STATE_INIT, STATE_RUNNING, STATE_STOPPED
 
-from llama_load.observed.other_requests import OtherTraffic
-from llama_load.observed.worker_health import WorkerHealth
-from llama_load.run.arrival_users import ArrivalUsers
-from llama_load.run.lease_client import LeaseClient
-from llama_load.run.sender import SenderConfig, SenderRuntime
-from llama_load.swarm import messages
-from llama_load.swarm.unanswered_ready import UnansweredReady
-from llama_load.swarm.worker import WorkerLifecycle, WorkerParts
-from llama_load.units import NS_PER_S
-from llama_load.users.session import OpenRecord
+from llama_load.ground.units import NS_PER_S
+from llama_load.loadgen.run.arrival_users import ArrivalUsers
+from llama_load.loadgen.run.lease_client import LeaseClient
+from llama_load.loadgen.run.sender import SenderConfig, SenderRuntime
+from llama_load.loadgen.swarm import messages
+from llama_load.loadgen.swarm.unanswered_ready import UnansweredReady
+from llama_load.loadgen.swarm.worker import WorkerLifecycle, WorkerParts
+from llama_load.loadgen.users.session import OpenRecord
+from llama_load.run_folder.observed.other_requests import OtherTraffic
+from llama_load.run_folder.observed.worker_health import WorkerHealth
 from tests.simulation.machines import (
     Connections,
     Exchange,
@@ -90,7 +90,7 @@ class VirtualSender(SenderRuntime):
 
 
 class Signals:
-    """See `llama_load.swarm.signals`: those of one process."""
+    """See `llama_load.loadgen.swarm.signals`: those of one process."""
 
     def __init__(self, quit_process: Callable[[], None]) -> None:
         self.count = 0
@@ -137,7 +137,7 @@ class Watch:
 
 
 class Client:
-    """See `llama_load.swarm.sockets.Client`."""
+    """See `llama_load.loadgen.swarm.sockets.Client`."""
 
     def __init__(self, process: WorkerProcess) -> None:
         self._process = process

@@ -17,8 +17,8 @@ from typing import Any
 
 import gevent
 
-from llama_load.observed.record import CANCELLED
-from llama_load.swarm.messages import short_name
+from llama_load.loadgen.swarm.messages import short_name
+from llama_load.run_folder.observed.record import CANCELLED
 from tests.simulation.faults import (
     HARMLESS,
     KINDS,

@@ -15,8 +15,8 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 
-from llama_load.bound_headers import bearer, bound
 from llama_load.cli.main import main
+from llama_load.outside.bound_headers import bearer, bound
 from llama_load.run_folder.sampler_config import Endpoint
 from llama_load.telemetry import exporter as module
 from llama_load.telemetry.exporter import Exporter, Page

@@ -16,14 +16,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from llama_load.errors import UsageError
-from llama_load.observed.window import Window
-from llama_load.options.flag_reader import FlagReader
-from llama_load.options.options import read_options
-from llama_load.options.secret_flags import secret_values
-from llama_load.run import telemetry_process
-from llama_load.run.live_telemetry import LiveTelemetry
+from llama_load.ground.errors import UsageError
+from llama_load.loadgen.options.flag_reader import FlagReader
+from llama_load.loadgen.options.options import read_options
+from llama_load.loadgen.options.secret_flags import secret_values
+from llama_load.loadgen.run import telemetry_process
+from llama_load.loadgen.run.live_telemetry import LiveTelemetry
 from llama_load.run_folder import load_run
+from llama_load.run_folder.observed.window import Window
 from llama_load.run_folder.sampler_config import Endpoint, SamplerConfig
 from llama_load.run_folder.telemetry_file import (
     SAMPLES,
@@ -31,7 +31,7 @@ from llama_load.run_folder.telemetry_file import (
     load_telemetry,
     read_samples,
 )
-from llama_load.serving.launch import Server
+from llama_load.servers.serving.launch import Server
 from llama_load.telemetry.sample_file import SampleFile
 from llama_load.telemetry.sampler import SourceThread, run
 from llama_load.telemetry.source import Source, SourceError, Value

@@ -17,10 +17,10 @@ import psutil
 import pynvml
 import pytest
 
-from llama_load.bound_headers import bound
-from llama_load.processes import listening
+from llama_load.ground.processes import listening
+from llama_load.outside.bound_headers import bound
 from llama_load.run_folder.sampler_config import Endpoint
-from llama_load.serving.launch import Server
+from llama_load.servers.serving.launch import Server
 from llama_load.telemetry import page_source, prometheus, server_processes
 from llama_load.telemetry.amd import AmdGpus
 from llama_load.telemetry.host_source import Host

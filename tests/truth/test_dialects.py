@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from llama_load.targets.apis import APIS
+from llama_load.servers.apis import APIS
 from tests.answer_pipeline import record_of
 from truth.cases import read_cases
 from truth.server.dialects import DIALECTS, FORMS, TAILS, UNENDED

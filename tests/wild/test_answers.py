@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from llama_load.targets.apis import APIS
-from llama_load.targets.prompt import Prompt
+from llama_load.servers.apis import APIS
+from llama_load.servers.prompt import Prompt
 from tests.answer_pipeline import record_of
 
 CASES = sorted((Path(__file__).parent / "answers").glob("*.txt"))

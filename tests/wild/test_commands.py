@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from llama_load.bundled import find_bundled
-from llama_load.errors import UsageError
-from llama_load.options.flags import FLAGS
-from llama_load.options.load_programs import OTHERS, PROGRAMS
-from llama_load.options.program_command import run_of_command
-from llama_load.options.vllm_command import our_run
-from llama_load.options.vllm_options import DATA_SETS, OPTIONS, OTHER_DATA_SETS
-from llama_load.targets.apis import APIS
+from llama_load.ground.bundled import find_bundled
+from llama_load.ground.errors import UsageError
+from llama_load.loadgen.options.flags import FLAGS
+from llama_load.loadgen.options.load_programs import OTHERS, PROGRAMS
+from llama_load.loadgen.options.program_command import run_of_command
+from llama_load.loadgen.options.vllm_command import our_run
+from llama_load.loadgen.options.vllm_options import DATA_SETS, OPTIONS, OTHER_DATA_SETS
+from llama_load.servers.apis import APIS
 
 HERE = Path(__file__).parent
 CASES = sorted((HERE / "commands").glob("*.json"))

@@ -13,15 +13,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from llama_load.errors import UsageError
-from llama_load.preflight.load_fits import load_trace, trace_rows
-from llama_load.preflight.plan_rows import reading_rows
+from llama_load.ground.errors import UsageError
+from llama_load.loadgen.preflight.load_fits import load_trace, trace_rows
+from llama_load.loadgen.preflight.plan_rows import reading_rows
+from llama_load.loadgen.workloads.custom import Custom
+from llama_load.loadgen.workloads.prompt_plan import PlanRequest, Traffic
+from llama_load.loadgen.workloads.recorded import Conversations
+from llama_load.loadgen.workloads.sharegpt import ShareGPT
 from llama_load.run_folder import PreflightRow
-from llama_load.workloads.custom import Custom
-from llama_load.workloads.prompt_plan import PlanRequest, Traffic
-from llama_load.workloads.recorded import Conversations
-from llama_load.workloads.sharegpt import ShareGPT
-from tests.workloads.test_custom import Words
+from tests.loadgen.workloads.test_custom import Words
 
 CASES = sorted(
     path.parent for path in (Path(__file__).parent / "files").glob("*/case.json")

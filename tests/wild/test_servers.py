@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from llama_load.errors import UsageError
-from llama_load.targets.apis import CHAT
-from llama_load.targets.probe import Probe, ProbeSettings
+from llama_load.ground.errors import UsageError
+from llama_load.servers.apis import CHAT
+from llama_load.servers.probe import Probe, ProbeSettings
 from tests.json_server import json_server
 
 CASES = sorted((Path(__file__).parent / "servers").glob("*.json"))

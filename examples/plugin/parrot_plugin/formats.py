@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from llama_load.analysis.results import Results
-from llama_load.reports.exports import Export
-from llama_load.reports.result_json import result_json
+from llama_load.analysis.reports.exports import Export
+from llama_load.analysis.reports.result_json import result_json
+from llama_load.analysis.results.results import Results
 
 
 def one_line(results: Results) -> str:

@@ -3,8 +3,8 @@
 from locust import task
 
 from llama_load import LlamaUser
-from llama_load.targets.prompt import Prompt
-from llama_load.workloads.prompt_plan import DataFacts, Plan, PlanRequest
+from llama_load.loadgen.workloads.prompt_plan import DataFacts, Plan, PlanRequest
+from llama_load.servers.prompt import Prompt
 
 
 class Greetings:

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from llama_load.languages import Translate
+from llama_load.analysis.topics.topic import Topic, TopicInput
+from llama_load.ground.languages import Translate
 from llama_load.tables import Table, columns
-from llama_load.topics.topic import Topic, TopicInput
 
 MOST = 3
 

@@ -6,8 +6,8 @@ import re
 from collections.abc import Sequence
 from typing import ClassVar
 
-from llama_load.targets.servers.server_kind import Form, Metrics, ServerKind, Signs
-from llama_load.targets.servers.server_start import Command, ServerSpec, ServerStart
+from llama_load.servers.kinds.server_kind import Form, Metrics, ServerKind, Signs
+from llama_load.servers.kinds.server_start import Command, ServerSpec, ServerStart
 
 
 class ParrotStart(ServerStart):

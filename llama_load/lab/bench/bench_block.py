@@ -7,15 +7,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from llama_load.errors import UsageError
-from llama_load.foreign_files import read_foreign
-from llama_load.foreign_text import markdown, printable
+from llama_load.ground.errors import UsageError
+from llama_load.ground.units import quantity
 from llama_load.lab.bench.bench_figures import AloneFigure, UsersFigure
 from llama_load.lab.bench.head import Head
 from llama_load.lab.bench.served import Objective, Served
 from llama_load.lab.mean_interval import Estimate
+from llama_load.outside.foreign_files import read_foreign
+from llama_load.outside.foreign_text import markdown, printable
 from llama_load.tables import LEFT, Column, Table, markdown_lines
-from llama_load.units import quantity
 
 VERSION = 1
 FIRST_LINE = f"<!-- llama-load bench {VERSION} -->"

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from llama_load.ground.units import NS_PER_S
 from llama_load.lab.bench.bench_runs import (
     GENERATE,
     PROCESS,
@@ -21,8 +22,7 @@ from llama_load.lab.bench.bench_runs import (
     test_name,
 )
 from llama_load.lab.mean_interval import Estimate, mean_with_interval
-from llama_load.observed.records import Records
-from llama_load.units import NS_PER_S
+from llama_load.run_folder.observed.records import Records
 
 # A prompt of whose depth a part was computed again: it was not cached.
 CACHED_WITHIN = 1.5

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from llama_load.ground.units import quantity
 from llama_load.lab.sweep.plan import FlagValues
-from llama_load.units import quantity
 
 PROCESS = "pp"
 GENERATE = "tg"

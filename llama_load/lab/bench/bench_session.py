@@ -8,8 +8,9 @@ from dataclasses import dataclass, field, replace
 
 import yaml
 
-from llama_load.analysis.results import Results, analyze
-from llama_load.errors import RunError, UsageError
+from llama_load.analysis.results.results import Results, analyze
+from llama_load.ground.errors import RunError, UsageError
+from llama_load.ground.units import NS_PER_S
 from llama_load.lab.bench.bench_runs import DEPTHS, GENERATE, BenchRun, Speed
 from llama_load.lab.bench.head import Head, head_of
 from llama_load.lab.bench.served import Objective
@@ -24,7 +25,6 @@ from llama_load.lab.sweep.runner import CellRunner
 from llama_load.lab.sweep.short_form import plan_document
 from llama_load.run_folder import load_run
 from llama_load.run_folder.vocabulary.verdict_words import VALID
-from llama_load.units import NS_PER_S
 
 SYNTHETIC = "synthetic"
 PILOT = BenchRun(GENERATE, 0, 16, requests=2)

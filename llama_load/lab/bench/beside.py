@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from llama_load.comparison.llama_bench import BenchTest, bench_tests
-from llama_load.errors import UsageError
+from llama_load.analysis.comparison.llama_bench import BenchTest, bench_tests
+from llama_load.ground.errors import UsageError
+from llama_load.ground.own_modules import child_environment
 from llama_load.lab.bench.bench_runs import GENERATE, PROCESS, BenchRun
-from llama_load.observed.server_description import ServerDescription
-from llama_load.own_modules import child_environment
+from llama_load.run_folder.observed.server_description import ServerDescription
 
 PROGRAM = "llama-bench"
 REPETITIONS = 3

@@ -6,11 +6,11 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from llama_load.analysis.results import Results
-from llama_load.foreign_text import printable
-from llama_load.observed.server_description import ServerDescription
+from llama_load.analysis.results.results import Results
+from llama_load.ground.units import quantity
+from llama_load.outside.foreign_text import printable
+from llama_load.run_folder.observed.server_description import ServerDescription
 from llama_load.tables.numbers import parameters, size
-from llama_load.units import quantity
 
 MOST_PART = 80  # characters
 UNKNOWN = "not known"

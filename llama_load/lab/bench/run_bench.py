@@ -8,8 +8,10 @@ from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
-from llama_load.analysis.results import Results
-from llama_load.errors import LlamaLoadError, RunError
+from llama_load.analysis.results.results import Results
+from llama_load.ground.errors import LlamaLoadError, RunError
+from llama_load.ground.units import quantity
+from llama_load.ground.version import __version__
 from llama_load.lab.bench.bench_block import BenchResult, text_of_estimate
 from llama_load.lab.bench.bench_figures import (
     AloneFigure,
@@ -54,8 +56,6 @@ from llama_load.lab.sweep.folder import open_folder
 from llama_load.lab.sweep.runner import CellRunner
 from llama_load.run_folder.vocabulary.verdict_words import VALID, WORDS
 from llama_load.tables.numbers import duration
-from llama_load.units import quantity
-from llama_load.version import __version__
 
 NOT_BESIDE_S = 30.0  # llama-bench gets no less
 

@@ -15,11 +15,16 @@ from typing import Any
 
 import msgspec
 
-from llama_load.bundled import bundled
-from llama_load.errors import UsageError
-from llama_load.foreign_files import read_foreign_json
-from llama_load.workloads.huggingface import DEFAULT_SPLIT, HUB, DataSet, place_of
-from llama_load.workloads.sharegpt import Conversations
+from llama_load.ground.bundled import bundled
+from llama_load.ground.errors import UsageError
+from llama_load.loadgen.workloads.huggingface import (
+    DEFAULT_SPLIT,
+    HUB,
+    DataSet,
+    place_of,
+)
+from llama_load.loadgen.workloads.sharegpt import Conversations
+from llama_load.outside.foreign_files import read_foreign_json
 
 # The package `datasets` stores local files under these names; they are not data sets of the Hub.
 _FROM_FILES = frozenset(

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from llama_load.errors import UsageError
-from llama_load.targets.counting import CHARS_PER_TOKEN, DENSE_TOKENS_PER_CHAR
-from llama_load.workloads.sharegpt import MIN_TOKENS
+from llama_load.ground.errors import UsageError
+from llama_load.loadgen.workloads.sharegpt import MIN_TOKENS
+from llama_load.servers.counting import CHARS_PER_TOKEN, DENSE_TOKENS_PER_CHAR
 
 # Spread of the lengths: at 0.7, nine texts in ten have between a quarter and two and a half times
 # the mean.

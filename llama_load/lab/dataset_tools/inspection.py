@@ -15,16 +15,15 @@ from typing import Any
 
 import msgspec
 
-from llama_load.errors import UsageError
+from llama_load.ground.errors import UsageError
 from llama_load.lab.dataset_tools.histogram import histogram
-from llama_load.targets.counting import EstimatedCounter, TokenCounter, batches
-from llama_load.workloads.custom import Custom
-from llama_load.workloads.data_files import ASSISTANT, DataFile
-from llama_load.workloads.huggingface import HUB, DataSet
-from llama_load.workloads.line_fields import OUTPUT_TOKENS, line_fields
-from llama_load.workloads.line_messages import read_line
-from llama_load.workloads.prompt_plan import PlanRequest
-from llama_load.workloads.sharegpt import (
+from llama_load.loadgen.workloads.custom import Custom
+from llama_load.loadgen.workloads.data_files import ASSISTANT, DataFile
+from llama_load.loadgen.workloads.huggingface import HUB, DataSet
+from llama_load.loadgen.workloads.line_fields import OUTPUT_TOKENS, line_fields
+from llama_load.loadgen.workloads.line_messages import read_line
+from llama_load.loadgen.workloads.prompt_plan import PlanRequest
+from llama_load.loadgen.workloads.sharegpt import (
     COLUMNS,
     MAX_PROMPT_TOKENS,
     MAX_TOTAL_TOKENS,
@@ -32,7 +31,8 @@ from llama_load.workloads.sharegpt import (
     Conversations,
     valid,
 )
-from llama_load.workloads.talks import RecordedTurn
+from llama_load.loadgen.workloads.talks import RecordedTurn
+from llama_load.servers.counting import EstimatedCounter, TokenCounter, batches
 
 # Entries counted of a large data set: this puts p99 within a tenth of a percent of the ranks.
 SAMPLE = 20_000

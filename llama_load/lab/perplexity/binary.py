@@ -20,9 +20,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from llama_load.errors import RunError, UsageError
-from llama_load.foreign_text import printable
-from llama_load.own_modules import child_environment
+from llama_load.ground.errors import RunError, UsageError
+from llama_load.ground.own_modules import child_environment
+from llama_load.outside.foreign_text import printable
 
 ENDS_WITHIN_S = 3600.0
 MOST_BYTES = 1 << 20

@@ -15,11 +15,11 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from llama_load.errors import RunError
-from llama_load.foreign_text import printable
+from llama_load.ground.errors import RunError
 from llama_load.lab.perplexity.score import Score, total, windows
-from llama_load.plain_http import NoAnswerError, Session
-from llama_load.targets.probe import Probe, ProbeSettings
+from llama_load.outside.foreign_text import printable
+from llama_load.outside.plain_http import NoAnswerError, Session
+from llama_load.servers.probe import Probe, ProbeSettings
 
 ANSWER_WITHIN_S = 600.0  # llama-cpp-python sorts the whole vocabulary for every token
 MOST_WORD = re.compile(r"\s*\S{1,200}\s*")

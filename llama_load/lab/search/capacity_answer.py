@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from llama_load.lab.search.search_probe import USERS, Capacity, ProbeResult
 from llama_load.lab.search.state import SearchSettings
 from llama_load.run_folder.vocabulary.verdict_words import NOT_COMPARABLE
-from llama_load.targets.servers import kind_named
+from llama_load.servers.kinds import kind_named
 
 # Why an objective limits the load, by its metric.
 WHY_IT_BINDS = {
@@ -167,7 +167,8 @@ def _highest_met(answer: Answer) -> ProbeResult | None:
 
 
 def knee(answer: Answer) -> ProbeResult | None:
-    """The probe with the most output tokens/s x tokens/s of one user (`metrics.knee.power`).
+    """The probe with the most output tokens/s x tokens/s of one user
+    (`analysis.figures.knee.power`).
 
     None if it is at an end of the curve.
     """

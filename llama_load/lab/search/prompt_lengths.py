@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from llama_load.observed.records import Records
+from llama_load.run_folder.observed.records import Records
 
 # Simulated queues in which 15 % of the requests take eleven times as long as the others: the answer
 # was close in 72 % (8 slots) and 40 % (32 slots) of the searches, where requests that are alike

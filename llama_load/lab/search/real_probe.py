@@ -15,13 +15,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from llama_load.analysis.run_summary import RunSummary, read_summary
-from llama_load.comparison.compared_metrics import Metric
-from llama_load.comparison.reasons import reasons_against
-from llama_load.comparison.run_folder import folder_run
-from llama_load.comparison.side import Side
-from llama_load.errors import LlamaLoadError
-from llama_load.foreign_text import printable
+from llama_load.analysis.comparison.compared_metrics import Metric
+from llama_load.analysis.comparison.reasons import reasons_against
+from llama_load.analysis.comparison.run_folder import folder_run
+from llama_load.analysis.comparison.side import Side
+from llama_load.analysis.results.run_summary import RunSummary, read_summary
+from llama_load.ground.errors import LlamaLoadError
+from llama_load.ground.units import quantity
 from llama_load.lab.search.prompt_lengths import note_of_lengths
 from llama_load.lab.search.search_probe import (
     BESIDE_PER_USER,
@@ -38,7 +38,8 @@ from llama_load.lab.sweep.folder import DONE, Ended, SweepFolder
 from llama_load.lab.sweep.locustfile_flags import merged
 from llama_load.lab.sweep.plan import FlagValues, Load, Plan
 from llama_load.lab.sweep.runner import CellRunner
-from llama_load.options.objectives import judge
+from llama_load.loadgen.options.objectives import judge
+from llama_load.outside.foreign_text import printable
 from llama_load.run_folder import load_run
 from llama_load.run_folder.manifest import Manifest
 from llama_load.run_folder.vocabulary.verdict_words import (
@@ -46,7 +47,6 @@ from llama_load.run_folder.vocabulary.verdict_words import (
     FAILED,
     INCOMPLETE,
 )
-from llama_load.units import quantity
 
 # A probe with one of these words says nothing of the server's limit.
 USELESS = {

@@ -8,7 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from llama_load import result_schemas
+from llama_load.analysis.reports.html.charts import Chart, Figure, Key, colour
+from llama_load.analysis.reports.html.plot import Model, annotation, source, span
+from llama_load.ground.units import quantity
+from llama_load.ground.version import __version__
 from llama_load.lab.search.capacity_answer import (
     Answer,
     knee,
@@ -20,9 +23,8 @@ from llama_load.lab.search.search_probe import USERS, ProbeResult
 from llama_load.lab.sweep.folder import RUNS, write_json, write_text
 from llama_load.lab.sweep.measured_subject import subject_of
 from llama_load.lab.sweep.sweep_page import page
-from llama_load.reports.html.charts import Chart, Figure, Key, colour
-from llama_load.reports.html.plot import Model, annotation, source, span
-from llama_load.result_schemas import VERSIONS
+from llama_load.run_folder import result_schemas
+from llama_load.run_folder.result_schemas import VERSIONS
 from llama_load.tables import (
     LEFT,
     RIGHT,
@@ -36,8 +38,6 @@ from llama_load.tables import (
 )
 from llama_load.tables.numbers import NONE, percent
 from llama_load.tables.text_width import wrapped
-from llama_load.units import quantity
-from llama_load.version import __version__
 
 JSON = "search.json"
 MARKDOWN = "search.md"

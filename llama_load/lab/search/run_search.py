@@ -11,7 +11,8 @@ from typing import Any
 
 import yaml
 
-from llama_load.errors import LlamaLoadError, UsageError
+from llama_load.ground.errors import LlamaLoadError, UsageError
+from llama_load.ground.version import __version__
 from llama_load.lab.search.capacity_answer import Answer, sentence
 from llama_load.lab.search.closed import search_users
 from llama_load.lab.search.open_loop import search_rate
@@ -36,8 +37,7 @@ from llama_load.lab.sweep.run_cell import CellRun
 from llama_load.lab.sweep.runner import CellRunner
 from llama_load.lab.sweep.running_server import RunningServer
 from llama_load.lab.sweep.short_form import plan_document
-from llama_load.options.objectives import Objective, parse_objectives
-from llama_load.version import __version__
+from llama_load.loadgen.options.objectives import Objective, parse_objectives
 
 # Keys of a search in a plan.
 _GOAL = {

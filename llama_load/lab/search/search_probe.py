@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from llama_load.errors import RunError
+from llama_load.analysis.statistics.carried_share import CARRIED_SHARE
+from llama_load.analysis.statistics.statistics import share_interval
+from llama_load.ground.errors import RunError
 from llama_load.lab.search.isotonic import error_of
-from llama_load.load.segments import FILLING
-from llama_load.metrics.carried_share import CARRIED_SHARE
-from llama_load.metrics.statistics import share_interval
+from llama_load.loadgen.schedule.segments import FILLING
 from llama_load.run_folder.vocabulary.until import t_of_batches
 
 # Requests that follow each other resemble each other: a probe is resampled in this many batches.

@@ -12,6 +12,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from llama_load.ground.units import quantity
+from llama_load.ground.version import __version__
 from llama_load.lab.search.search_probe import (
     REQUESTS_PER_S,
     USERS,
@@ -22,9 +24,7 @@ from llama_load.lab.search.search_probe import (
 )
 from llama_load.lab.sweep.folder import write_json
 from llama_load.lab.sweep.grammar import RATE
-from llama_load.options.objectives import Objective
-from llama_load.units import quantity
-from llama_load.version import __version__
+from llama_load.loadgen.options.objectives import Objective
 
 STATE = "state.json"
 RUNNING = "running"

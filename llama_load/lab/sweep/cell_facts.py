@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from llama_load.analysis.run_summary import RunSummary
+from llama_load.analysis.results.run_summary import RunSummary
 from llama_load.lab.sweep.cells import Cell
 from llama_load.lab.sweep.gguf_facts import gguf_facts
 from llama_load.lab.sweep.grammar import URL

@@ -16,8 +16,8 @@ from typing import Any
 
 import msgspec
 
-from llama_load.bundled import bundled
-from llama_load.errors import UsageError
+from llama_load.ground.bundled import bundled
+from llama_load.ground.errors import UsageError
 from llama_load.lab.sweep.grammar import (
     AS_WRITTEN,
     COMMANDS,
@@ -38,7 +38,7 @@ from llama_load.lab.sweep.plan import (
     Workload,
 )
 from llama_load.lab.sweep.tests_load import PROCESS, parse_test
-from llama_load.targets.servers import kind_named
+from llama_load.servers.kinds import kind_named
 
 MOST_CELLS = 10_000
 # Of the values that are varied, for one server; some make no cell.
@@ -117,7 +117,7 @@ def expand(plan: Plan) -> list[Cell]:
 
         if plan.order == SHUFFLED:
             draw.shuffle(repeated)
-        # there and back: no cell is always the one after another (`comparison.order`)
+        # there and back: no cell is always the one after another (`analysis.comparison.order`)
         elif number % 2 == 0:
             repeated.reverse()
         cells += repeated

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from llama_load.comparison.reasons import Reason
+from llama_load.analysis.comparison.reasons import Reason
+from llama_load.analysis.figures.spoiled import SPOILED_MARK
 from llama_load.lab.sweep.estimate import (
     Estimate,
     cost_of,
@@ -25,7 +26,6 @@ from llama_load.lab.sweep.ranking import (
 )
 from llama_load.lab.sweep.rows import CLIENT_TIMES, Row
 from llama_load.lab.sweep.values import BY_GPU, HIGHER, LOWER, describe
-from llama_load.metrics.spoiled import SPOILED_MARK
 from llama_load.tables import Cell
 from llama_load.tables.numbers import fixed
 

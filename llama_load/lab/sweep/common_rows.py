@@ -1,11 +1,15 @@
-"""Rows of one load of which some requests failed: `comparison.common_requests` for rows."""
+"""Rows of one load of which some requests failed: `analysis.comparison.common_requests` for
+rows."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from llama_load.comparison.common_requests import failed_alone, on_common_requests
-from llama_load.comparison.compared_metrics import metric_of
+from llama_load.analysis.comparison.common_requests import (
+    failed_alone,
+    on_common_requests,
+)
+from llama_load.analysis.comparison.compared_metrics import metric_of
 from llama_load.lab.sweep.rows import Row
 
 NOT_OF_COMMON = "it is not known of the requests that succeeded in all rows alone"

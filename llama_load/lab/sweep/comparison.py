@@ -11,10 +11,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from llama_load import result_schemas
-from llama_load.budget import CommandBudget, one_budget
-from llama_load.foreign_files import begin_of
-from llama_load.foreign_text import fence, markdown, printable_lines
+from llama_load.analysis.reports.translations import translator
+from llama_load.ground.languages import Translate
+from llama_load.ground.version import __version__
 from llama_load.lab.sweep.cell_facts import equal_weights
 from llama_load.lab.sweep.cells import Cell, expand
 from llama_load.lab.sweep.common_rows import judge_common
@@ -32,11 +31,12 @@ from llama_load.lab.sweep.running_server import MEMORY
 from llama_load.lab.sweep.sweep_page import best_figure, is_not_ranked, page
 from llama_load.lab.sweep.sweep_tables import make_tables
 from llama_load.lab.sweep.sweep_words import sweep_words
-from llama_load.languages import Translate
-from llama_load.reports.translations import translator
-from llama_load.result_schemas import VERSIONS
+from llama_load.outside.budget import CommandBudget, one_budget
+from llama_load.outside.foreign_files import begin_of
+from llama_load.outside.foreign_text import fence, markdown, printable_lines
+from llama_load.run_folder import result_schemas
+from llama_load.run_folder.result_schemas import VERSIONS
 from llama_load.tables import Table, document_lines, table_json, titled_lines
-from llama_load.version import __version__
 
 JSON = "sweep.json"
 MARKDOWN = "table.md"

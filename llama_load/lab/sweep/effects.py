@@ -6,10 +6,10 @@ Its standard error comes from the standard deviation of the logarithms between r
 all cells of the blocks: sqrt(s^2 * sum(1/n1 + 1/n2)) / blocks, with sum(n - 1) degrees of freedom.
 The two values that differ most are judged; their p value is multiplied by the number of pairs
 (Bonferroni), and all settings and figures together are adjusted by Holm. Without repeats, or in an
-order in which the machine itself looks like an effect (`comparison.order`), nothing is proven.
-Blocks in which two values must not be ranked against each other (`comparison.reasons`: other
-prompts, other lengths, failed requests) are left out of their effect; but for a flag of the load,
-which is varied to change them.
+order in which the machine itself looks like an effect (`analysis.comparison.order`), nothing is
+proven. Blocks in which two values must not be ranked against each other
+(`analysis.comparison.reasons`: other prompts, other lengths, failed requests) are left out of their
+effect; but for a flag of the load, which is varied to change them.
 """
 
 from __future__ import annotations
@@ -19,17 +19,22 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from llama_load.comparison.change_intervals import LEAST_SPREAD, POWERS, Ratio, holm
-from llama_load.comparison.order import against_order
-from llama_load.comparison.reasons import Reason, reasons_against
-from llama_load.comparison.side import MeasuredRun, Side
+from llama_load.analysis.comparison.change_intervals import (
+    LEAST_SPREAD,
+    POWERS,
+    Ratio,
+    holm,
+)
+from llama_load.analysis.comparison.order import against_order
+from llama_load.analysis.comparison.reasons import Reason, reasons_against
+from llama_load.analysis.comparison.side import MeasuredRun, Side
+from llama_load.analysis.statistics.statistics import CONFIDENCE
+from llama_load.ground.languages import Translate
 from llama_load.lab.sweep.plan import Plan
 from llama_load.lab.sweep.ranking import concerns, side_of, texts_of
 from llama_load.lab.sweep.rows import Row
 from llama_load.lab.sweep.sweep_words import sweep_words
 from llama_load.lab.sweep.values import describe
-from llama_load.languages import Translate
-from llama_load.metrics.statistics import CONFIDENCE
 from llama_load.tables.numbers import change
 
 TEST_RATE = "ts"  # tokens/s of a test

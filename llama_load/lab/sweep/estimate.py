@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from statistics import fmean, stdev
 
-from llama_load.metrics.statistics import CONFIDENCE
+from llama_load.analysis.statistics.statistics import CONFIDENCE
 from llama_load.run_folder.arithmetic.student_t import t_quantile
 
 

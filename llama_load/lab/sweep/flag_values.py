@@ -11,16 +11,16 @@ from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
-from llama_load.errors import UsageError
+from llama_load.ground.errors import UsageError
 from llama_load.lab.sweep.located import Node
 from llama_load.lab.sweep.locustfile_flags import FLAGS_BY_NAME, LETTERS
 from llama_load.lab.sweep.plan import FlagValues
-from llama_load.options.flag import Kind
-from llama_load.options.flag_reader import FlagReader
-from llama_load.options.form import Field, fields_of
-from llama_load.options.locust_flags import read_locust_flags, refuse_conflicts
-from llama_load.options.options import read_options
-from llama_load.options.secret_flags import secret_values
+from llama_load.loadgen.options.flag import Kind
+from llama_load.loadgen.options.flag_reader import FlagReader
+from llama_load.loadgen.options.form import Field, fields_of
+from llama_load.loadgen.options.locust_flags import read_locust_flags, refuse_conflicts
+from llama_load.loadgen.options.options import read_options
+from llama_load.loadgen.options.secret_flags import secret_values
 
 # Not {{name}}, and not {2} of a regular expression.
 _PLACEHOLDER = re.compile(r"(?<!\{)\{([^\W\d][\w.-]*)\}(?!\})")

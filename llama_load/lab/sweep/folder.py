@@ -18,17 +18,17 @@ from pathlib import Path
 
 import msgspec
 
-from llama_load.errors import UsageError
-from llama_load.foreign_files import (
+from llama_load.ground.errors import UsageError
+from llama_load.lab.sweep.cells import Cell
+from llama_load.outside.foreign_files import (
     LeadsOutsideError,
     TooLarge,
     begin_of,
     read_foreign,
     refuse_links_out,
 )
-from llama_load.foreign_json import decode_foreign
-from llama_load.foreign_text import redacted, redacted_bytes
-from llama_load.lab.sweep.cells import Cell
+from llama_load.outside.foreign_json import decode_foreign
+from llama_load.outside.foreign_text import redacted, redacted_bytes
 from llama_load.run_folder import lock_folder, write_whole
 from llama_load.run_folder.folder_lock import FolderLock
 

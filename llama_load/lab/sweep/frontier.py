@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from llama_load.foreign_text import printable
+from llama_load.analysis.reports.html.charts import Chart, Figure, Key, colour
+from llama_load.analysis.reports.html.plot import source
+from llama_load.ground.languages import Translate
 from llama_load.lab.mean_interval import Estimate, mean_with_interval
 from llama_load.lab.sweep.rows import NOT_SEEN, Row
-from llama_load.languages import Translate
-from llama_load.reports.html.charts import Chart, Figure, Key, colour
-from llama_load.reports.html.plot import source
+from llama_load.outside.foreign_text import printable
 
 RATE = "output_throughput"
 TPOT = "mean_tpot_ms"

@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import IO, Any
 
-from llama_load.foreign_files import open_foreign
+from llama_load.outside.foreign_files import open_foreign
 
 # Bounds of a header: 256 MB of metadata (vocabularies take 10), as many entries as the largest
 # models have, ten times over.

@@ -8,6 +8,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from llama_load.analysis.statistics.carried_share import CARRIED_SHARE
+from llama_load.ground.languages import LANGUAGES
 from llama_load.lab.sweep.shapes import (
     ANY_SCALAR,
     YES_NO,
@@ -18,10 +20,8 @@ from llama_load.lab.sweep.shapes import (
     Text,
     map_of,
 )
-from llama_load.languages import LANGUAGES
-from llama_load.metrics.carried_share import CARRIED_SHARE
 from llama_load.run_folder.vocabulary.slo import parse_slo
-from llama_load.targets.servers import STARTS, ServerStart
+from llama_load.servers.kinds import STARTS, ServerStart
 
 MOST_REPEATS = 1000
 SHUFFLED = "shuffled"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from llama_load.comparison.llama_bench import BenchTest, bench_tests
+from llama_load.analysis.comparison.llama_bench import BenchTest, bench_tests
 from llama_load.lab.sweep.rows import Row
 from llama_load.tables.numbers import parameters, size
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from llama_load.errors import UsageError
-from llama_load.foreign_files import TooLarge, read_foreign
-from llama_load.foreign_text import printable
-from llama_load.units import quantity
+from llama_load.ground.errors import UsageError
+from llama_load.ground.units import quantity
+from llama_load.outside.foreign_files import TooLarge, read_foreign
+from llama_load.outside.foreign_text import printable
 
 if TYPE_CHECKING:
     import yaml

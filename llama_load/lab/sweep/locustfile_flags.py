@@ -7,12 +7,12 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from llama_load.errors import did_you_mean
-from llama_load.foreign_files import begin_of
+from llama_load.ground.errors import did_you_mean
 from llama_load.lab.sweep.plan import FlagValues
-from llama_load.options.flag import Flag, Kind
-from llama_load.options.flags import FLAGS
-from llama_load.options.sections.locust_section import OF_LOCUST
+from llama_load.loadgen.options.flag import Flag, Kind
+from llama_load.loadgen.options.flags import FLAGS
+from llama_load.loadgen.options.sections.locust_section import OF_LOCUST
+from llama_load.outside.foreign_files import begin_of
 
 # Locust's own flags that make sense in a cell.
 LETTERS: dict[str, Flag] = {}

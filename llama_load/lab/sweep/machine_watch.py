@@ -10,7 +10,7 @@ from contextlib import suppress
 
 import psutil
 
-from llama_load.run.server_cpu import machine_cpu_s
+from llama_load.loadgen.run.server_cpu import machine_cpu_s
 
 
 class MachineWatch:

@@ -7,12 +7,12 @@ from itertools import islice
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from llama_load.foreign_files import read_foreign_json
-from llama_load.foreign_text import printable
-from llama_load.languages import ENGLISH, Translate
-from llama_load.reports.about_run import server_parts, server_urls
-from llama_load.reports.titles import when
-from llama_load.reports.translations import translator
+from llama_load.analysis.reports.about_run import server_parts, server_urls
+from llama_load.analysis.reports.titles import when
+from llama_load.analysis.reports.translations import translator
+from llama_load.ground.languages import ENGLISH, Translate
+from llama_load.outside.foreign_files import read_foreign_json
+from llama_load.outside.foreign_text import printable
 from llama_load.run_folder import MANIFEST
 from llama_load.run_folder.manifest import check_targets
 

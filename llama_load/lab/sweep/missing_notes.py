@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from llama_load.languages import Translate
+from llama_load.ground.languages import Translate
 
 MISSING = "NA"
 MOST_NAMED = 3  # rows that share a note

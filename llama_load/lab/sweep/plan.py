@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from llama_load.ground.languages import ENGLISH
 from llama_load.lab.sweep.grammar import CELLS, INTERLEAVED, LEAVE, RESTART, STYLES
-from llama_load.languages import ENGLISH
-from llama_load.targets.servers import STARTS, ServerStart
+from llama_load.servers.kinds import STARTS, ServerStart
 
 FlagValues = dict[str, list[Any]]
 OF_STARTS = (

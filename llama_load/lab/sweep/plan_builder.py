@@ -11,8 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from llama_load.bundled import bundled
-from llama_load.errors import UsageError
+from llama_load.ground.bundled import bundled
+from llama_load.ground.errors import UsageError
 from llama_load.lab.sweep.check_flags import check_names, check_values
 from llama_load.lab.sweep.grammar import KINDS, LOAD, URL
 from llama_load.lab.sweep.located import Faults, Node

@@ -11,17 +11,17 @@ from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 
-from llama_load.bundled import bundled
-from llama_load.errors import UsageError
-from llama_load.foreign_files import is_ours_alone
-from llama_load.foreign_text import printable
+from llama_load.ground.bundled import bundled
+from llama_load.ground.errors import UsageError
+from llama_load.ground.units import quantity
 from llama_load.lab.sweep.cells import MOST_CELLS, conditions
 from llama_load.lab.sweep.grammar import COMMANDS, FIT, URL
 from llama_load.lab.sweep.locustfile_flags import FLAGS_BY_NAME, LETTERS
 from llama_load.lab.sweep.plan import Plan, PlannedServer
-from llama_load.options.flag import Kind
-from llama_load.units import quantity
-from llama_load.workloads.think_time import OF_FILE
+from llama_load.loadgen.options.flag import Kind
+from llama_load.loadgen.workloads.think_time import OF_FILE
+from llama_load.outside.foreign_files import is_ours_alone
+from llama_load.outside.foreign_text import printable
 
 # What a run does with the value of a flag of this kind.
 SHOWN = {

@@ -7,10 +7,8 @@ import shlex
 from dataclasses import asdict
 from pathlib import Path
 
-from llama_load.bundled import bundled
-from llama_load.errors import LlamaLoadError, RunError, UsageError
-from llama_load.foreign_files import TooLarge, read_foreign
-from llama_load.foreign_text import printable
+from llama_load.ground.bundled import bundled
+from llama_load.ground.errors import LlamaLoadError, RunError, UsageError
 from llama_load.lab.perplexity.binary import perplexity_of, tokens_of
 from llama_load.lab.perplexity.perplexity_servers import score_text
 from llama_load.lab.sweep.cells import Cell
@@ -18,10 +16,12 @@ from llama_load.lab.sweep.folder import PERPLEXITY, Ended, SweepFolder
 from llama_load.lab.sweep.plan import PerplexityPlan
 from llama_load.lab.sweep.running_server import digest
 from llama_load.lab.sweep.server_spec import model_path
-from llama_load.options.server_keys import environment_key_for
-from llama_load.plain_http import Session
-from llama_load.targets.probe import ProbeSettings
-from llama_load.targets.tokenize import NotCounted, tokenization
+from llama_load.loadgen.options.server_keys import environment_key_for
+from llama_load.outside.foreign_files import TooLarge, read_foreign
+from llama_load.outside.foreign_text import printable
+from llama_load.outside.plain_http import Session
+from llama_load.servers.probe import ProbeSettings
+from llama_load.servers.tokenize import NotCounted, tokenization
 
 TEXT = "datasets/perplexity_text.txt"
 MOST_TEXT_BYTES = 64 << 20

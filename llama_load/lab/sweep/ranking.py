@@ -1,8 +1,9 @@
 """Which rows of a sweep may be ranked against each other.
 
-By the reasons of `comparison.reasons`, over the rows of a table. Rows of different workloads,
-loads, concurrencies and tests are classes of their own: the best of a column is the best of its
-class. A table of one set-up at several loads asks which load, not which set-up, and is one class.
+By the reasons of `analysis.comparison.reasons`, over the rows of a table. Rows of different
+workloads, loads, concurrencies and tests are classes of their own: the best of a column is the best
+of its class. A table of one set-up at several loads asks which load, not which set-up, and is one
+class.
 """
 
 from __future__ import annotations
@@ -11,15 +12,15 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from llama_load.comparison.compared_metrics import Metric, metric_of
-from llama_load.comparison.reasons import Reason, reasons_against
-from llama_load.comparison.side import MeasuredRun, Side
+from llama_load.analysis.comparison.compared_metrics import Metric, metric_of
+from llama_load.analysis.comparison.reasons import Reason, reasons_against
+from llama_load.analysis.comparison.side import MeasuredRun, Side
+from llama_load.ground.units import quantity
 from llama_load.lab.sweep.grammar import URL
 from llama_load.lab.sweep.plan import Plan
 from llama_load.lab.sweep.rows import Row
 from llama_load.lab.sweep.values import FACTS
 from llama_load.run_folder.vocabulary.verdict_words import FAILED, INCOMPLETE
-from llama_load.units import quantity
 
 # Of the server alone: they do not depend on a load.
 OF_SERVERS = ("perplexity", "bits_per_byte", "server_start_s")

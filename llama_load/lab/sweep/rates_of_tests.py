@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from llama_load.lab.sweep.tests_load import PROCESS, parse_test
-from llama_load.observed.records import Records
+from llama_load.run_folder.observed.records import Records
 
 # of a test's prompt tokens: BOS and the beginning of a cached prefix may differ by a few
 LEAST_PROCESSED = 0.9

@@ -9,14 +9,14 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from llama_load.bundled import bundled
-from llama_load.errors import UsageError
-from llama_load.foreign_text import keep_secret
+from llama_load.ground.bundled import bundled
+from llama_load.ground.errors import UsageError
 from llama_load.lab.sweep.grammar import PLAIN_NAME, PLAN
 from llama_load.lab.sweep.located import Faults, Node, read_yaml, substituted
 from llama_load.lab.sweep.plan import Plan
 from llama_load.lab.sweep.plan_builder import PlanBuilder
-from llama_load.options.known_secrets import secrets_of_document
+from llama_load.loadgen.options.known_secrets import secrets_of_document
+from llama_load.outside.foreign_text import keep_secret
 
 
 def plan_file(name: str) -> Path:

@@ -10,13 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from llama_load.analysis.run_summary import RunSummary, is_number, read_summary
-from llama_load.comparison.compared_metrics import metric_of
-from llama_load.comparison.run_folder import folder_run
-from llama_load.comparison.side import MeasuredRun
-from llama_load.errors import LlamaLoadError
-from llama_load.foreign_files import read_foreign_json
-from llama_load.foreign_text import printable, printable_json
+from llama_load.analysis.comparison.compared_metrics import metric_of
+from llama_load.analysis.comparison.run_folder import folder_run
+from llama_load.analysis.comparison.side import MeasuredRun
+from llama_load.analysis.reports.request_table import RequestRow, request_rows
+from llama_load.analysis.results.run_summary import RunSummary, is_number, read_summary
+from llama_load.ground.errors import LlamaLoadError
 from llama_load.lab.sweep.cell_facts import (
     planned_concurrency,
     planned_facts,
@@ -28,9 +27,10 @@ from llama_load.lab.sweep.folder import Ended
 from llama_load.lab.sweep.rates_of_tests import rates_of_test
 from llama_load.lab.sweep.server_spec import argument, words_of
 from llama_load.lab.sweep.values import ARGUMENT, BY_GPU, CONSTANT, PATH, VARIABLE
-from llama_load.observed.records import Records
-from llama_load.reports.request_table import RequestRow, request_rows
+from llama_load.outside.foreign_files import read_foreign_json
+from llama_load.outside.foreign_text import printable, printable_json
 from llama_load.run_folder import load_run
+from llama_load.run_folder.observed.records import Records
 from llama_load.run_folder.vocabulary.verdict_words import (
     FAILED,
     INCOMPLETE,

@@ -15,11 +15,11 @@ from pathlib import Path
 
 import msgspec
 
-from llama_load.foreign_text import printable
+from llama_load.ground.own_modules import module_command
+from llama_load.ground.processes import end_with_parent
 from llama_load.lab.sweep.cells import Cell
 from llama_load.lab.sweep.locustfile_flags import flag_words
-from llama_load.own_modules import module_command
-from llama_load.processes import end_with_parent
+from llama_load.outside.foreign_text import printable
 
 # Of Locust's exit codes: 0 good, 1 a threshold or failed requests. Others leave no whole run.
 WHOLE = (0, 1)

@@ -15,9 +15,10 @@ from typing import Protocol
 
 import msgspec
 
-from llama_load.analysis.run_summary import read_summary
-from llama_load.errors import LlamaLoadError
-from llama_load.foreign_text import printable
+from llama_load.analysis.checks.machine import NAME as OTHERS
+from llama_load.analysis.figures.check_limits import LIMITS
+from llama_load.analysis.results.run_summary import read_summary
+from llama_load.ground.errors import LlamaLoadError
 from llama_load.lab.calibrate import QUIET, wait_for_quiet
 from llama_load.lab.sweep.cells import Cell
 from llama_load.lab.sweep.folder import DONE, FAILED, NOT_RUN, Ended, SweepFolder
@@ -28,8 +29,7 @@ from llama_load.lab.sweep.quality import QualityOf
 from llama_load.lab.sweep.rows import MOST_SUMMARY_BYTES
 from llama_load.lab.sweep.run_cell import CellRun, LocustRuns
 from llama_load.lab.sweep.running_server import RunningServer
-from llama_load.metrics.check_limits import LIMITS
-from llama_load.metrics.checks.machine import NAME as OTHERS
+from llama_load.outside.foreign_text import printable
 from llama_load.run_folder.vocabulary.verdict_words import CLIENT_BOUND
 
 LAST_WORDS = 2  # lines of a server's log in a reason

@@ -9,17 +9,17 @@ from pathlib import Path
 
 import msgspec
 
-from llama_load.errors import UsageError
-from llama_load.foreign_text import redacted, redacted_bytes
+from llama_load.ground.errors import UsageError
 from llama_load.lab.sweep.cells import Cell
 from llama_load.lab.sweep.grammar import FIT, KEEP, URL
 from llama_load.lab.sweep.plan import PlannedServer
 from llama_load.lab.sweep.server_spec import spec_of
-from llama_load.plain_http import NoAnswerError, Session
-from llama_load.serving.fit_params import fitted_flags
-from llama_load.serving.launch import Server, serving
-from llama_load.targets.probe import Probe, ProbeSettings
-from llama_load.targets.servers import ServerKind, ServerSpec, kind_named
+from llama_load.outside.foreign_text import redacted, redacted_bytes
+from llama_load.outside.plain_http import NoAnswerError, Session
+from llama_load.servers.kinds import ServerKind, ServerSpec, kind_named
+from llama_load.servers.probe import Probe, ProbeSettings
+from llama_load.servers.serving.fit_params import fitted_flags
+from llama_load.servers.serving.launch import Server, serving
 
 MEMORY = "memory.log"
 FITTED = "fit_param.cmd"

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from llama_load.errors import UsageError
+from llama_load.ground.errors import UsageError
 from llama_load.lab.sweep.grammar import COMMANDS, FIT, URL, WORDS
 from llama_load.lab.sweep.plan import PlannedServer
-from llama_load.targets.servers import ANY, ServerSpec, kind_named, start_of
+from llama_load.servers.kinds import ANY, ServerSpec, kind_named, start_of
 
 
 def spec_of(server: PlannedServer) -> ServerSpec:

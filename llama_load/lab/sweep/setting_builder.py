@@ -10,7 +10,7 @@ from llama_load.lab.sweep.located import Faults, Node
 from llama_load.lab.sweep.locustfile_flags import flag_fault
 from llama_load.lab.sweep.plan import PlannedServer, Setting, Target
 from llama_load.lab.sweep.shapes import Object
-from llama_load.targets.address import parse_url
+from llama_load.servers.address import parse_url
 
 LABELS = "labels"
 VALUES = "values"

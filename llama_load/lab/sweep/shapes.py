@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from llama_load.errors import did_you_mean
-from llama_load.foreign_text import printable
+from llama_load.ground.errors import did_you_mean
+from llama_load.ground.units import quantity
 from llama_load.lab.sweep.located import Faults, Node
-from llama_load.units import quantity
+from llama_load.outside.foreign_text import printable
 
 
 @dataclass(frozen=True, slots=True)

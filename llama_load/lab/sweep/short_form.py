@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from llama_load.errors import UsageError
+from llama_load.ground.errors import UsageError
 from llama_load.lab.sweep.locustfile_flags import flag_fault, texts_of
 from llama_load.lab.sweep.server_spec import words
-from llama_load.targets.servers import STARTS
-from llama_load.targets.servers.server_start import DEFAULT_START
+from llama_load.servers.kinds import STARTS
+from llama_load.servers.kinds.server_start import DEFAULT_START
 
 SERVERS = ", ".join(start.typed for start in STARTS.values()) + ", or a URL"
 # The name of a flag that has a short one.

@@ -8,11 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from llama_load.foreign_text import printable
-from llama_load.lab.sweep.column_cells import NOT_RANKED
-from llama_load.lab.sweep.sweep_words import sweep_words
-from llama_load.languages import ENGLISH, Translate
-from llama_load.reports.html.charts import (
+from llama_load.analysis.reports.html.charts import (
     SERIES,
     Chart,
     ChartPage,
@@ -20,9 +16,13 @@ from llama_load.reports.html.charts import (
     Key,
     colour,
 )
-from llama_load.reports.html.page import rendered
-from llama_load.reports.html.plot import Model, source
-from llama_load.reports.translations import translator
+from llama_load.analysis.reports.html.page import rendered
+from llama_load.analysis.reports.html.plot import Model, source
+from llama_load.analysis.reports.translations import translator
+from llama_load.ground.languages import ENGLISH, Translate
+from llama_load.lab.sweep.column_cells import NOT_RANKED
+from llama_load.lab.sweep.sweep_words import sweep_words
+from llama_load.outside.foreign_text import printable
 from llama_load.tables import Cell, Table
 
 MOST_BARS = 40

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Any, NamedTuple
 
-from llama_load.foreign_text import printable
 from llama_load.lab.sweep.cells import Cell
 from llama_load.lab.sweep.folder import DONE, FAILED, Ended
 from llama_load.lab.sweep.missing_notes import MISSING
@@ -16,6 +15,7 @@ from llama_load.lab.sweep.rows import Row, rows_of
 from llama_load.lab.sweep.runner import Sweep
 from llama_load.lab.sweep.sweep_tables import make_tables
 from llama_load.lab.sweep.time_needed import needed_text
+from llama_load.outside.foreign_text import printable
 from llama_load.tables import titled_lines
 from llama_load.tables.bounded_console import LEAST_LIVE_WIDTH, bounded_console
 from llama_load.tables.numbers import duration

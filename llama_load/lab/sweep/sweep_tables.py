@@ -6,7 +6,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from llama_load import tables
-from llama_load.comparison.warnings import replaced_in
+from llama_load.analysis.comparison.warnings import replaced_in
+from llama_load.analysis.reports.request_table import RequestRow
+from llama_load.ground.units import quantity
 from llama_load.lab.sweep.column_cells import (
     NOT_RANKED,
     column_cells,
@@ -19,10 +21,8 @@ from llama_load.lab.sweep.ranking import OF_SERVERS, row_name, side_of
 from llama_load.lab.sweep.rows import Row
 from llama_load.lab.sweep.sweep_words import sweep_words
 from llama_load.lab.sweep.values import BY_GPU, OF_REQUESTS, describe
-from llama_load.observed.record import OK
-from llama_load.reports.request_table import RequestRow
+from llama_load.run_folder.observed.record import OK
 from llama_load.run_folder.vocabulary.verdict_words import BLURRED, CLIENT_BOUND, VALID
-from llama_load.units import quantity
 
 NO_REQUESTS = "no request succeeded, or there were over 64"
 DIMENSIONS = ("server", "workload", "load", "concurrency")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from llama_load.languages import Translator
+from llama_load.ground.languages import Translator
 
 # fmt: off
 _CHINESE = {

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
+from llama_load.ground.units import quantity
 from llama_load.lab.sweep.cells import Cell
 from llama_load.lab.sweep.folder import DONE, Ended
 from llama_load.lab.sweep.locustfile_flags import merged
-from llama_load.options.locust_flags import time_s
+from llama_load.loadgen.options.locust_flags import time_s
 from llama_load.tables.numbers import duration
-from llama_load.units import quantity
 
 # Of a cell beside its measurement: Locust's start, the warm-up, the reports, and a small model's
 # server.

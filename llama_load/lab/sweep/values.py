@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
-from llama_load.errors import did_you_mean
+from llama_load.ground.errors import did_you_mean
+from llama_load.ground.languages import CHINESE
 from llama_load.lab.sweep.grammar import REQUESTS
-from llama_load.languages import CHINESE
 from llama_load.run_folder.vocabulary.threshold_keys import threshold_keys
 
 HIGHER = "max"

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
-from llama_load.comparison.change_intervals import (
+from llama_load.analysis.comparison.change_intervals import (
     LEAST_SPREAD,
     holm,
 )

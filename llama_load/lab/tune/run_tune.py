@@ -11,12 +11,13 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from llama_load.analysis.run_summary import read_summary
-from llama_load.command_secrets import redact_words
-from llama_load.comparison.reasons import Reason, reasons_against
-from llama_load.comparison.run_folder import folder_run
-from llama_load.comparison.side import MeasuredRun, Side
-from llama_load.errors import LlamaLoadError, RunError, UsageError
+from llama_load.analysis.comparison.reasons import Reason, reasons_against
+from llama_load.analysis.comparison.run_folder import folder_run
+from llama_load.analysis.comparison.side import MeasuredRun, Side
+from llama_load.analysis.results.run_summary import read_summary
+from llama_load.ground.errors import LlamaLoadError, RunError, UsageError
+from llama_load.ground.units import quantity
+from llama_load.ground.version import __version__
 from llama_load.lab.sweep.cells import Cell, expand
 from llama_load.lab.sweep.folder import (
     DONE,
@@ -42,12 +43,14 @@ from llama_load.lab.tune.tune_stages import (
     stages_of,
     with_users,
 )
+from llama_load.outside.command_secrets import redact_words
 from llama_load.run_folder.vocabulary.verdict_words import (
     CLIENT_BOUND,
     FAILED,
     INCOMPLETE,
 )
-from llama_load.serving.commands import with_model
+from llama_load.servers.kinds import start_of
+from llama_load.servers.serving.commands import with_model
 from llama_load.tables import (
     LEFT,
     Column,
@@ -58,9 +61,6 @@ from llama_load.tables import (
     figure,
     titled_lines,
 )
-from llama_load.targets.servers import start_of
-from llama_load.units import quantity
-from llama_load.version import __version__
 
 JSON = "tune.json"
 MARKDOWN = "tune.md"

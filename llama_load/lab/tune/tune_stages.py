@@ -10,11 +10,11 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from llama_load.errors import UsageError
+from llama_load.ground.errors import UsageError
 from llama_load.lab.sweep.cells import Cell, expand
 from llama_load.lab.sweep.grammar import AS_WRITTEN
 from llama_load.lab.sweep.plan import Plan, Setting
-from llama_load.targets.servers import KINDS
+from llama_load.servers.kinds import KINDS
 
 MEMORY = "memory"
 THROUGHPUT = "throughput"

@@ -22,9 +22,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from llama_load.observed.hang_up_check import FreeingTimes
+from llama_load.ground.units import NS_PER_MS, NS_PER_S
 from llama_load.run_folder.arithmetic.percentiles import is_enough
-from llama_load.units import NS_PER_MS, NS_PER_S
+from llama_load.run_folder.observed.hang_up_check import FreeingTimes
 
 # From the last byte of a request to its place in the server's queue: parsing and tokenizing; and
 # from its last token to its slot.

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-from llama_load.units import ns_to_ms
+from llama_load.ground.units import ns_to_ms
 
 
 def _between(start_ns: int | None, end_ns: int | None) -> float | None:

@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from llama_load.observed.records import Records
 from llama_load.run_folder.arithmetic.student_t import t_quantile
+from llama_load.run_folder.observed.records import Records
 
 # Numbers of one answer, or one per answer.
 Values = Any

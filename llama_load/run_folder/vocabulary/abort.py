@@ -15,8 +15,8 @@ from copy import deepcopy
 
 import numpy as np
 
-from llama_load.observed.record import OK
 from llama_load.run_folder.arithmetic.percentiles import least_count
+from llama_load.run_folder.observed.record import OK
 from llama_load.run_folder.vocabulary.thresholds import (
     Threshold,
     ThresholdResult,

@@ -1,7 +1,7 @@
 """The table of metrics: the name of each, where it is computed, and where it is shown.
 
 Summary, text block, summary.json, thresholds, the flags' help and docs/metrics.md use it. A new
-latency needs a column in `llama_load.observed.record`, a function in `llama_load.run_folder.arithmetic.latencies`
+latency needs a column in `llama_load.run_folder.observed.record`, a function in `llama_load.run_folder.arithmetic.latencies`
 and a row in `LATENCIES`.
 """
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # help texts need this table without numpy
     import numpy as np
     from numpy.typing import NDArray
 
-    from llama_load.observed.records import Records
+    from llama_load.run_folder.observed.records import Records
 
 # The groups of latencies: of every request; of scheduled requests (open loop); details of the
 # connection, the server, the answer.

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from llama_load.observed.records import Records
+from llama_load.run_folder.observed.records import Records
 from llama_load.run_folder.vocabulary.definitions import BY_KEY, OBJECTIVE_KEYS
 
 

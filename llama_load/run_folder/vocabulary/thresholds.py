@@ -18,10 +18,10 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from llama_load.ground.units import quantity
 from llama_load.run_folder.arithmetic.percentiles import least_count
 from llama_load.run_folder.vocabulary.bound import Bound
 from llama_load.run_folder.vocabulary.verdict_words import WORDS
-from llama_load.units import quantity
 
 FAILURES = "failure_ratio"
 DEFAULT = f"{FAILURES}>0.01"

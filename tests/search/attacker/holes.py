@@ -8,15 +8,15 @@ from contextlib import contextmanager
 from http.cookies import CookieError, SimpleCookie
 from typing import Any
 
-from llama_load import bound_headers, foreign_json
+from llama_load.loadgen.wire import local_names, request_heads
+from llama_load.outside import bound_headers, foreign_json
+from llama_load.outside.secret_forms import pattern_of
+from llama_load.page import guard, page_token
 from llama_load.record import exchange_keys, foreign_pages
 from llama_load.record.connection_pair import ConnectionPair
 from llama_load.record.http_framing import Head, MessageReader, Part
 from llama_load.record.relay import Relay
 from llama_load.record.request_gate import RequestGate
-from llama_load.secret_forms import pattern_of
-from llama_load.web import guard, page_token
-from llama_load.wire import local_names, request_heads
 
 
 @contextmanager

@@ -22,16 +22,16 @@ import httptools
 import msgspec
 from PIL import Image as Pillow
 
-from llama_load import bound_headers, foreign_json
 from llama_load.cli import otlp_push
-from llama_load.errors import LlamaLoadError
+from llama_load.ground.errors import LlamaLoadError
+from llama_load.loadgen.swarm import messages
+from llama_load.loadgen.wire.request_heads import MOST_HEAD_BYTES
+from llama_load.loadgen.workloads import images
+from llama_load.outside import bound_headers, foreign_json
 from llama_load.record import exchange_keys, relay
 from llama_load.record.http_framing import BadMessageError
 from llama_load.record.read_exchange import NotUnderstoodError, read_exchange
-from llama_load.serving.simulated_requests import ClientConnection
-from llama_load.swarm import messages
-from llama_load.wire.request_heads import MOST_HEAD_BYTES
-from llama_load.workloads import images
+from llama_load.servers.serving.simulated_requests import ClientConnection
 from tests import listeners
 from tests.foreign_readers import PASSED, SENTENCES
 from tests.record.relayed import PATIENT_S, RawServer, connected, relayed

@@ -1,0 +1,1 @@
+"""Estimators: of a series, of a change, of a difference between groups."""

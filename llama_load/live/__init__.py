@@ -1,5 +1,0 @@
-"""Figures while a run goes on, in bounded memory: for the web page and for Prometheus."""
-
-from llama_load.live.figures import LiveFigures
-
-__all__ = ["LiveFigures"]

@@ -1,0 +1,1 @@
+"""What makes a run folder. It knows nothing of `analysis`."""

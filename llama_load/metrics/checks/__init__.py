@@ -1,2 +1,0 @@
-"""The checks of a verdict, by topic. Each function takes `Evidence` and returns checks; their
-limits are in `metrics.check`."""
