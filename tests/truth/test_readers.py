@@ -72,7 +72,7 @@ def test_spans_of_our_own_export_and_our_run_folder_are_the_same_requests(
         assert report.code == 0, report.err
     spans = as_read(tool_named("otlp"), tmp_path / "run" / "traces.jsonl")
     folder = as_read(tool_named("llama-load"), tmp_path / "run")
-    assert spans.completed == folder.completed == 64
+    assert spans.completed == folder.completed == 150
     assert spans.output_tokens == folder.output_tokens
     by_id = {seen.request_id: seen for seen in folder.requests}
     for seen in spans.requests:

@@ -156,7 +156,8 @@ def said(url: str, data: bytes) -> bytes:
         suppress(ConnectionError),
     ):
         client.sendall(data)
-        client.shutdown(socket.SHUT_WR)
+        with suppress(OSError):  # the server may have reset the connection already
+            client.shutdown(socket.SHUT_WR)
         while piece := client.recv(4096):
             answer += piece
     return answer

@@ -62,6 +62,10 @@ class Card:
     why: str = ""
 
 
+# One look takes these; the table below has every latency.
+ON_CARDS = ("ttft", "tpot", "e2el")
+
+
 def cards(results: Results, t: Translate) -> list[Card]:
     """The figures of the whole run, or of each stage.
 
@@ -98,7 +102,7 @@ def _run_cards(results: Results, t: Translate) -> Iterator[Card]:
 
     for latency in of_group(EVERY):
         sample = figures.distributions[latency.key]
-        if sample.count and latency.key != "itl":
+        if sample.count and latency.key in ON_CARDS:
             name = f"{latency.name} {t('median')}"
             why = doubts.get(f"median_{latency.key}_ms", "")
             yield Card(
