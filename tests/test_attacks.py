@@ -470,7 +470,7 @@ def test_modules_are_started_through_one_door() -> None:
         text = path.read_text(encoding="utf-8")
         if "sys.executable," in text:
             others.add(str(path.relative_to(package)))
-    assert others == {"own_modules.py"}
+    assert others == {"ground/own_modules.py"}
 
 
 @pytest.mark.parametrize(

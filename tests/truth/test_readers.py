@@ -75,8 +75,17 @@ def test_spans_of_our_own_export_and_our_run_folder_are_the_same_requests(
     assert spans.completed == folder.completed == 150
     assert spans.output_tokens == folder.output_tokens
     by_id = {seen.request_id: seen for seen in folder.requests}
+    own_delays = {}
+    for line in (tmp_path / "run" / "requests.jsonl").read_text().splitlines():
+        row = json.loads(line)
+        own_delays[row["request_id"]] = row["own_delay_ms"]
     for seen in spans.requests:
-        assert seen.ttft_ms == pytest.approx(by_id[seen.request_id].ttft_ms)
+        # what the reader of the folder adds: truth's clients begin when they were asked to
+        own_delay_ms = own_delays[seen.request_id]
+        assert seen.ttft_ms is not None
+        assert seen.ttft_ms + own_delay_ms == pytest.approx(
+            by_id[seen.request_id].ttft_ms
+        )
 
 
 def test_a_run_folder_without_rows_says_how_to_write_them(tmp_path: Path) -> None:
