@@ -78,12 +78,8 @@ def pieces_of(first_ns: Instants, sizes: Instants, gaps_ms: Values) -> Pieces:
             means.append(float(to_ms - from_ms) / (until - since))
 
     edges = np.array(edges_ns, dtype=np.float64).reshape(-1, 2).astype(np.int64)
-    return Pieces(
-        np.array(answers, dtype=np.int64),
-        edges[:, 0],
-        edges[:, 1],
-        np.array(means),
-    )
+    of_answers = np.array(answers, dtype=np.int64)
+    return Pieces(of_answers, edges[:, 0], edges[:, 1], np.array(means))
 
 
 def gap_slices(pieces: Pieces, begin_ns: int, end_ns: int) -> Slices | None:

@@ -482,10 +482,10 @@ def prompt_chart(
             "Dots: {shown} of {all} requests, evenly chosen, and the slowest."
         ).format(shown=f"{drawn_count:,}", all=f"{len(lengths):,}")
 
+    low = f"{int(shortest):,}"
+    high = f"{int(longest):,}"
     summary = t("{name} of requests with {low} to {high} prompt tokens.").format(
-        name=BY_KEY["ttft"].name,
-        low=f"{int(shortest):,}",
-        high=f"{int(longest):,}",
+        name=BY_KEY["ttft"].name, low=low, high=high
     )
 
     return Chart(
