@@ -13,8 +13,8 @@ from pathlib import Path
 
 from tests.repository.source import PACKAGE, nodes_of
 
-# Flask, requests, gevent and Locust: 4.0 to 4.8.
-MOST_NODES_A_LINE = 5.35
+# As the formatter breaks lines, without a comma that keeps arguments one a line.
+MOST_NODES_A_LINE = 5.7
 # Of a room: one that is calls with many arguments has more than others.
 MOST_NODES_A_LINE_OF_A_ROOM = 6.2
 MOST_NODES_OF_ANY_LINE = 20
