@@ -63,10 +63,7 @@ def servers(stack: ExitStack) -> dict[str, Bench]:
 
 def measure(server: Bench, folder: Path) -> MeasuredRun:
     """One run against it."""
-    command = [
-        *headless_chat(),
-        *LOAD,
-    ]
+    command = [*headless_chat(), *LOAD]
     command += ["--host", server.server.url, "--run-dir", str(folder)]
     done = subprocess.run(
         command,

@@ -69,11 +69,7 @@ def measure(users: int, seconds: int) -> None:
             str(log),
         ]
         server = start(serve, f"http://127.0.0.1:{server_port}", folder / "server.out")
-        common = [
-            *headless_chat(),
-            "--loglevel",
-            "ERROR",
-        ]
+        common = [*headless_chat(), "--loglevel", "ERROR"]
         command = [
             *common,
             "--master",

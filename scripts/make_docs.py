@@ -85,12 +85,7 @@ def flags_page() -> str:
     """docs/flags.md."""
     lines = []
     for title, flags in grouped().items():
-        lines += [
-            f"## {title}",
-            "",
-            "| flag | meaning |",
-            "|---|---|",
-        ]
+        lines += [f"## {title}", "", "| flag | meaning |", "|---|---|"]
         for flag in flags:
             default = f" (default {flag.default})" if flag.default else ""
             lines.append(f"| `{flag.name}` | {flag.help_with_choices}{default} |")

@@ -43,8 +43,7 @@ class Recording:
 RECORDINGS = {
     "demo": Recording("llama-load demo"),
     "open-loop": Recording(
-        f"{CHAT} --request-rate 4 --num-prompts 120 --max-tokens 64",
-        ((SERVE, 8080),),
+        f"{CHAT} --request-rate 4 --num-prompts 120 --max-tokens 64", ((SERVE, 8080),)
     ),
     "stages": Recording(
         f"{CHAT} --stages 1,4,8 --num-prompts 32 --max-tokens 64", ((SERVE, 8080),)

@@ -260,11 +260,7 @@ CLAIMS: Mapping[str, Sequence[Claim]] = {
             VLLM,
             Best("vLLM Concurrency", "Output Tok/s", "c=16"),
         ),
-        Claim(
-            "4 bits are fastest",
-            VLLM,
-            Effect("quantization", "Output Tok/s", True),
-        ),
+        Claim("4 bits are fastest", VLLM, Effect("quantization", "Output Tok/s", True)),
         Claim(
             "llama.cpp is faster at concurrency 1",
             VLLM,

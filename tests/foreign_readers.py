@@ -84,12 +84,7 @@ from llama_load.page.guard import WebGuard
 from llama_load.page.page_token import PageToken
 from llama_load.page.responses import posted
 from llama_load.page.run_files import RunFiles
-from llama_load.record.http_framing import (
-    BadMessageError,
-    Body,
-    Head,
-    MessageReader,
-)
+from llama_load.record.http_framing import BadMessageError, Body, Head, MessageReader
 from llama_load.record.passed_exchange import PassedExchange
 from llama_load.record.recorded_turns import read_turns
 from llama_load.record.recording import Recording
@@ -730,10 +725,7 @@ READERS: dict[str, Reader] = {
         b'{"schema_version": 1}', MANIFEST, lambda file: list(_of_schemas(file.parent))
     ),
     "verified table": Reader(
-        table_bytes(),
-        TABLE,
-        lambda file: list(_of_schemas(file.parent)),
-        finished_run,
+        table_bytes(), TABLE, lambda file: list(_of_schemas(file.parent)), finished_run
     ),
     "journal": Reader(journal_bytes(), JOURNAL, read_journal),
     "spool": Reader(

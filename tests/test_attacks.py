@@ -265,8 +265,7 @@ def test_no_file_of_json_is_more_than_a_sentence(name: str, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    "path",
-    ["/dev/zero", "/proc/self/mem", "/dev/urandom", "/dev/full", "/"],
+    "path", ["/dev/zero", "/proc/self/mem", "/dev/urandom", "/dev/full", "/"]
 )
 def test_what_is_no_file_is_not_read(path: str) -> None:
     """A device, memory, a folder."""

@@ -39,11 +39,7 @@ TARGET = {
 @pytest.fixture(scope="module")
 def folder() -> Any:
     with tempfile.TemporaryDirectory() as place:
-        about = manifest(
-            num_prompts=2,
-            targets=[TARGET],
-            fail_if=["failed>0"],
-        )
+        about = manifest(num_prompts=2, targets=[TARGET], fail_if=["failed>0"])
         writer = RunWriter(Path(place) / "run", about)
         writer.append([record(0), failed(1)])
         writer.finish()

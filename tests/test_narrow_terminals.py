@@ -47,12 +47,7 @@ from tests.analysis.reports.test_comparison import three_sides
 from tests.lab.test_search import SEARCHED, probe_of
 from tests.lab.test_sweep_run import plan_and_cells
 from tests.printed import analyzed
-from tests.repository.source import (
-    name_in_package,
-    nodes_of,
-    package_files,
-    written,
-)
+from tests.repository.source import name_in_package, nodes_of, package_files, written
 
 WIDTHS = range(1, 301)
 # What breaks a layout breaks it below the width of a column, or at that of a line.
@@ -250,10 +245,7 @@ def at_width(
 )
 @pytest.mark.parametrize("name", RENDERERS)
 def test_every_output_ends_at_any_width(
-    name: str,
-    widths: Sequence[int],
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
+    name: str, widths: Sequence[int], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """`COLUMNS=0`, which is no width, printed empty lines in place of the flags; a narrow table
     lost its words."""

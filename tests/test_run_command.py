@@ -252,9 +252,7 @@ def test_a_server_named_elsewhere_is_not_looked_for(
 
 
 def test_no_server_is_one_sentence(
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(found_server, "find_servers", list)

@@ -102,9 +102,7 @@ def test_a_closed_pipe_is_silence_and_a_full_disk_one_sentence() -> None:
     "encoding", ["ascii", pytest.param("latin-1", marks=pytest.mark.heavy)]
 )
 def test_a_run_without_a_place_to_print_has_its_folder(
-    simulate: Callable[..., Simulated],
-    tmp_path: Path,
-    encoding: str,
+    simulate: Callable[..., Simulated], tmp_path: Path, encoding: str
 ) -> None:
     """A place that takes nothing changes neither folder nor exit code; the report is printed in
     what the terminal has."""

@@ -18,10 +18,5 @@ def is_there() -> bool:
 
 def agrees(question: str) -> bool:
     """The person's answer to a question; no answer is no. Only where somebody `is_there`."""
-    print(
-        f"{printable(question, None)} [y/N] ",
-        end="",
-        file=sys.stderr,
-        flush=True,
-    )
+    print(f"{printable(question, None)} [y/N] ", end="", file=sys.stderr, flush=True)
     return sys.stdin.readline().strip().lower() in _YES

@@ -30,11 +30,7 @@ def add_datasets(commands: argparse._SubParsersAction[Parser]) -> None:
         "generate one. "
         "Use one in a run with: llama-load run --dataset-path PATH_OR_HF …",
     )
-    actions = datasets.add_subparsers(
-        title="actions",
-        metavar="ACTION",
-        required=True,
-    )
+    actions = datasets.add_subparsers(title="actions", metavar="ACTION", required=True)
 
     listing = actions.add_parser(
         "list",
@@ -196,33 +192,15 @@ def _datasets_list(_: argparse.Namespace) -> int:
 
     from llama_load.lab.dataset_tools.catalogue import cached, hf_cache_folder, samples
 
-    table = Table(
-        box=None,
-        padding=(0, 2, 0, 0),
-        pad_edge=False,
-        header_style="bold",
-    )
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
     table.add_column("data set", overflow="fold")
-    table.add_column(
-        "holds",
-        justify="right",
-        overflow="fold",
-    )
-    table.add_column(
-        "size",
-        justify="right",
-        overflow="fold",
-    )
+    table.add_column("holds", justify="right", overflow="fold")
+    table.add_column("size", justify="right", overflow="fold")
     table.add_column("flag", overflow="fold")
     from_the_hub = cached()
     for sample in [*samples(), *from_the_hub]:
         size = decimal(sample.size_bytes)
-        table.add_row(
-            Text(sample.name),
-            sample.holds,
-            size,
-            sample.flag,
-        )
+        table.add_row(Text(sample.name), sample.holds, size, sample.flag)
     console = bounded_console()
     console.print(table)
     if not from_the_hub:
@@ -258,10 +236,9 @@ def _datasets_inspect(arguments: argparse.Namespace) -> int:
         contexts = CONTEXTS if server_context is None else [server_context]
     if arguments.tokenizer is not None:
         counter = LocalCounter(arguments.tokenizer)
-    with bounded_console(
-        stderr=True,
-        least_width=LEAST_LIVE_WIDTH,
-    ).status("Reading") as status:
+    with bounded_console(stderr=True, least_width=LEAST_LIVE_WIDTH).status(
+        "Reading"
+    ) as status:
         inspection = inspect(
             arguments.source,
             counter,

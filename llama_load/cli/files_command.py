@@ -78,11 +78,7 @@ def add_files(commands: argparse._SubParsersAction[Parser]) -> None:
             "fish": "llama-load completion fish > ~/.config/fish/completions/llama-load.fish",
         },
     )
-    completion.add_argument(
-        "shell",
-        choices=SHELLS,
-        help="the shell",
-    )
+    completion.add_argument("shell", choices=SHELLS, help="the shell")
     completion.set_defaults(run=_completion)
 
 
@@ -110,10 +106,7 @@ def _init(arguments: argparse.Namespace) -> int:
         raise UsageError(
             f"{' and '.join(there)} would be overwritten; name another folder: llama-load init DIR"
         )
-    arguments.folder.mkdir(
-        parents=True,
-        exist_ok=True,
-    )
+    arguments.folder.mkdir(parents=True, exist_ok=True)
     for target, path in copies.items():
         # Usage lines in it name the file by its path in the repository, or as a bundled one.
         text = path.read_text(encoding="utf-8")

@@ -76,11 +76,7 @@ def need_server(url: str) -> None:
 def _lists_models(url: str) -> bool:
     """Whether /v1/models answers, or asks for a key."""
     try:
-        answer = request(
-            "GET",
-            f"{url}/v1/models",
-            within_s=LOOK_S,
-        )
+        answer = request("GET", f"{url}/v1/models", within_s=LOOK_S)
     except NoAnswerError:
         return False
     is_json = "json" in answer.headers.get("content-type", "")
@@ -95,12 +91,7 @@ def _chosen_server(urls: Sequence[str], command: str) -> str:
         )
     for number, url in enumerate(urls, 1):
         say(f"{number}  {url}")
-    print(
-        f"Which one? [1-{len(urls)}] ",
-        end="",
-        file=sys.stderr,
-        flush=True,
-    )
+    print(f"Which one? [1-{len(urls)}] ", end="", file=sys.stderr, flush=True)
     answer = sys.stdin.readline().strip()
     numbers = [str(number) for number in range(1, len(urls) + 1)]
     if answer not in numbers:

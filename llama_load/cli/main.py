@@ -133,11 +133,7 @@ def command_parser() -> Parser:
     parser.add_argument(
         "--version", action="version", version=f"llama-load {__version__}"
     )
-    commands = parser.add_subparsers(
-        title="commands",
-        metavar="COMMAND",
-        required=True,
-    )
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
     demo = commands.add_parser(
         "demo",
@@ -310,10 +306,7 @@ def _add_more(commands: argparse._SubParsersAction[Parser]) -> None:
         help=f"the other commands: {', '.join(others)}",
         examples={"What else is there?": "llama-load more"},
     )
-    more.set_defaults(
-        run=_more,
-        others=others,
-    )
+    more.set_defaults(run=_more, others=others)
     of_more = commands._choices_actions[-1]
     commands._choices_actions[:] = [listed[name] for name in FIRST_COMMANDS] + [of_more]
 
@@ -378,13 +371,7 @@ def _calibrate(arguments: argparse.Namespace) -> int:
         "server (takes some minutes):"
     )
 
-    def show_row(
-        streams: str,
-        rate: str,
-        error: str,
-        core: str,
-        others: str,
-    ) -> None:
+    def show_row(streams: str, rate: str, error: str, core: str, others: str) -> None:
         left = f"{streams:>8} {rate:>9} {error:>20}"
         print(f"{left} {core:>6} {others:>7}", flush=True)
 
@@ -397,13 +384,7 @@ def _calibrate(arguments: argparse.Namespace) -> int:
             _percent(step.others_busy),
         )
 
-    show_row(
-        "streams",
-        "tokens/s",
-        "TTFT error p99 (ms)",
-        "core",
-        "others",
-    )
+    show_row("streams", "tokens/s", "TTFT error p99 (ms)", "core", "others")
     calibration = calibrate(show)
     for limit_ms in LIMITS_MS:
         streams = calibration.carried(limit_ms)
@@ -449,11 +430,7 @@ def _flags(arguments: argparse.Namespace) -> int:
     groups = grouped() if arguments.all_flags else _usual(grouped())
     widest = max(len(flag.name) for flags in groups.values() for flag in flags)
     for title, flags in groups.items():
-        table = Table(
-            box=None,
-            padding=(0, 2, 0, 0),
-            show_header=False,
-        )
+        table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
         table.add_column(width=widest)
         for flag in flags:
             default = f" [{flag.default}]" if flag.default else ""
@@ -491,22 +468,12 @@ def _report(arguments: argparse.Namespace) -> int:
             raise UsageError(
                 "--format prints one run, without --add; name only that run"
             )
-        export(
-            arguments.runs[0],
-            arguments.format,
-            arguments.output,
-            arguments.lang,
-        )
+        export(arguments.runs[0], arguments.format, arguments.output, arguments.lang)
         return 0
     if arguments.output is not None:
         raise UsageError(f"--output needs --format: which of {', '.join(FORMATS)}?")
     return max(
-        report_again(
-            path,
-            arguments.add,
-            arguments.lang,
-            with_block=arguments.block,
-        )
+        report_again(path, arguments.add, arguments.lang, with_block=arguments.block)
         for path in arguments.runs
     )
 

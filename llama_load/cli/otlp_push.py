@@ -44,12 +44,7 @@ def push_run(folder: Path, url: str) -> str:
         [("metrics", metrics(results))],
     )
     for kind, message in messages:
-        _send(
-            session,
-            f"{base}/v1/{kind}",
-            message,
-            sent,
-        )
+        _send(session, f"{base}/v1/{kind}", message, sent)
         sent += (
             len(message["resourceSpans"][0]["scopeSpans"][0]["spans"])
             if kind == "traces"
@@ -72,12 +67,7 @@ def _headers() -> Iterator[tuple[str, str]]:
         yield name.strip(), value
 
 
-def _send(
-    session: Session,
-    url: str,
-    message: Any,
-    sent: int,
-) -> None:
+def _send(session: Session, url: str, message: Any, sent: int) -> None:
     """One message. RunError: it was not taken, or only in part."""
     body = redacted(msgspec.json.encode(message).decode()).encode()
     before = f"; {sent} spans before it were taken" if sent else ""

@@ -28,12 +28,7 @@ class Formatter(argparse.HelpFormatter):
         words = " ".join(text.split())
         return textwrap.wrap(words, width, break_on_hyphens=False)
 
-    def _fill_text(
-        self,
-        text: str,
-        width: int,
-        indent: str,
-    ) -> str:
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
         words = " ".join(text.split())
         return textwrap.fill(
             words,
@@ -104,22 +99,12 @@ def split_dashes(words: Sequence[str]) -> tuple[list[str], list[str]]:
 
 def whole_between(least: int, most: int) -> Callable[[str], int]:
     """An argparse type: a whole number from `least` to `most`."""
-    return _bounded(
-        int,
-        least,
-        most,
-        f"a whole number from {least} to {most}",
-    )
+    return _bounded(int, least, most, f"a whole number from {least} to {most}")
 
 
 def number_between(least: float, most: float) -> Callable[[str], float]:
     """An argparse type: a number from `least` to `most`."""
-    return _bounded(
-        float,
-        least,
-        most,
-        f"a number from {least:g} to {most:g}",
-    )
+    return _bounded(float, least, most, f"a number from {least:g} to {most:g}")
 
 
 def _bounded(

@@ -98,8 +98,5 @@ def _of_recording(file: Path, conversation: str | None) -> Iterator[str]:
     texts = {id(each.turn): TurnTexts(each.texts, each.token) for each in recorded}
     turns = [each.turn for each in recorded]
     return turns_lines(
-        turns,
-        conversation,
-        lambda turn: texts[id(turn)],
-        "record without --digest",
+        turns, conversation, lambda turn: texts[id(turn)], "record without --digest"
     )

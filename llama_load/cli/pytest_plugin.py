@@ -42,12 +42,7 @@ class Figure(float):
     """A figure of a run: a number whose repr, which pytest prints when an assertion fails, has its
     name, verdict and run."""
 
-    def __new__(
-        cls,
-        value: float,
-        name: str,
-        run: LlmRun,
-    ) -> Figure:
+    def __new__(cls, value: float, name: str, run: LlmRun) -> Figure:
         """`name`: its key in summary.json."""
         figure = super().__new__(cls, value)
         figure._about = f"{name} of {run.folder}; {run.headline}"[:MOST_ABOUT]
@@ -63,12 +58,7 @@ class DoubtfulFigure:
     """A figure that failed checks spoil by at most so much: it can be compared with a limit that no
     doubt within its bound could turn, and used for nothing else."""
 
-    def __init__(
-        self,
-        low: float,
-        high: float,
-        doubt: str,
-    ) -> None:
+    def __init__(self, low: float, high: float, doubt: str) -> None:
         self._low = low
         self._high = high
         self._doubt = doubt
@@ -218,12 +208,7 @@ class LlmLoad:
         except LlamaLoadError as error:
             # A failure of the test, not of the plugin.
             raise AssertionError(str(error)) from None
-        return LlmRun(
-            folder,
-            read_summary(folder),
-            accept,
-            self._used,
-        )
+        return LlmRun(folder, read_summary(folder), accept, self._used)
 
     def _new_folder(self) -> Path:
         """A folder that no run has, named after the test. Locust makes it."""

@@ -9,8 +9,4 @@ from llama_load.outside.foreign_text import printable
 
 def say(sentence: str) -> None:
     """Print a line to stderr."""
-    print(
-        f"llama-load: {printable(sentence)}",
-        file=sys.stderr,
-        flush=True,
-    )
+    print(f"llama-load: {printable(sentence)}", file=sys.stderr, flush=True)

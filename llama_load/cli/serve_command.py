@@ -234,11 +234,7 @@ def _serve_real(arguments: argparse.Namespace) -> int:
         try:
             raise RunError(server.wait())
         except KeyboardInterrupt:
-            print(
-                "\nstopping the server …",
-                file=sys.stderr,
-                flush=True,
-            )
+            print("\nstopping the server …", file=sys.stderr, flush=True)
     return 0
 
 
@@ -266,12 +262,7 @@ def _cold_start(arguments: argparse.Namespace) -> int:
         folder = arguments.logs or Path(
             stack.enter_context(tempfile.TemporaryDirectory(prefix="llama-load-"))
         )
-        starts = measure(
-            spec,
-            arguments.cold_start,
-            folder,
-            show,
-        )
+        starts = measure(spec, arguments.cold_start, folder, show)
     for line in _mean_lines(starts):
         print(line)
     return 0
@@ -308,16 +299,8 @@ def _ready_lines(server: Server, spec: ServerSpec) -> Iterable[str]:
     from llama_load.servers.serving.describe import described, read_log_file
 
     yield f"{spec.kind} is ready at {server.url} after {server.start_s:.2f} s"
-    base = ServerDescription(
-        url=server.url,
-        backend=spec.kind,
-    )
-    facts = described(
-        base,
-        server.command,
-        read_log_file(server.log),
-        server.rpc,
-    )
+    base = ServerDescription(url=server.url, backend=spec.kind)
+    facts = described(base, server.command, read_log_file(server.log), server.rpc)
     for name, text in server_rows(facts):
         yield f"  {name + ':':<13} {text}"
     yield from (f"  {line}" for line in buffer_lines(facts))

@@ -33,12 +33,7 @@ def add_share(commands: argparse._SubParsersAction[Parser]) -> None:
             "In a script": "llama-load share runs/20261121-203500-demo --yes --output shared/h200",
         },
     )
-    share.add_argument(
-        "run_folder",
-        type=Path,
-        metavar="RUN",
-        help="a run folder",
-    )
+    share.add_argument("run_folder", type=Path, metavar="RUN", help="a run folder")
     share.add_argument(
         "--output",
         type=Path,
@@ -84,10 +79,7 @@ def _share_run(arguments: argparse.Namespace) -> int:
         contents.append(redacted(card_svg(shared)).encode())
     if PNG in endings:
         contents.append(card_png(shared))
-    output.parent.mkdir(
-        parents=True,
-        exist_ok=True,
-    )
+    output.parent.mkdir(parents=True, exist_ok=True)
     for ending, content in zip(endings, contents, strict=True):
         write_whole(output.with_name(f"{output.name}.{ending}"), content)
     print(f"Written to {names}")

@@ -133,31 +133,20 @@ def add_sweep(commands: argparse._SubParsersAction[Parser]) -> None:
         type=whole_between(1, 10**6),
         help="tokens scored per window (default: half of --context)",
     )
-    perplexity.add_argument(
-        "--binary",
-        default="",
-        help="path of llama-perplexity",
-    )
+    perplexity.add_argument("--binary", default="", help="path of llama-perplexity")
     perplexity.add_argument(
         "--args",
         default="",
         help="with --binary: further flags of the program, such as --args '-ngl 99'",
     )
-    perplexity.add_argument(
-        "--model",
-        type=Path,
-        help="with --binary: the .gguf file",
-    )
+    perplexity.add_argument("--model", type=Path, help="with --binary: the .gguf file")
     perplexity.set_defaults(run=_perplexity)
 
 
 def _sweep(arguments: argparse.Namespace) -> int:
     from llama_load.lab.search.run_search import search_cell
     from llama_load.lab.sweep.cells import expand
-    from llama_load.lab.sweep.comparison import (
-        compare_cells,
-        write_comparison,
-    )
+    from llama_load.lab.sweep.comparison import compare_cells, write_comparison
     from llama_load.lab.sweep.folder import DONE, open_folder
     from llama_load.lab.sweep.read_plan import plan_file
     from llama_load.lab.sweep.runner import Sweep, run_cells
@@ -232,11 +221,7 @@ def _plan_of_arguments(arguments: argparse.Namespace) -> tuple[Plan, bytes, str]
             arguments.after_dashes,
             arguments.repeats or 1,
         )
-        text = yaml.safe_dump(
-            document,
-            allow_unicode=True,
-            sort_keys=False,
-        )
+        text = yaml.safe_dump(document, allow_unicode=True, sort_keys=False)
         faults = Faults("the plan made from --serve")
         return (
             plan_of(parse_yaml(text, faults.source, faults), {}, faults),

@@ -85,21 +85,10 @@ def _telemetry(arguments: argparse.Namespace) -> int:
         raise UsageError(faults[0])
     servers = ServerProcesses(arguments.server_port) if arguments.server_port else None
     sources = machine_sources(
-        servers,
-        command,
-        lambda note: print(
-            note,
-            file=sys.stderr,
-            flush=True,
-        ),
+        servers, command, lambda note: print(note, file=sys.stderr, flush=True)
     )
     try:
-        exporter = Exporter(
-            host,
-            port,
-            Page(sources),
-            token,
-        )
+        exporter = Exporter(host, port, Page(sources), token)
     except (OSError, OverflowError) as error:
         why = getattr(error, "strerror", None) or error
         raise UsageError(

@@ -37,12 +37,7 @@ def add_verify(commands: argparse._SubParsersAction[Parser]) -> None:
             "grep ✗",
         },
     )
-    verify.add_argument(
-        "run_folder",
-        type=Path,
-        metavar="RUN",
-        help="a run folder",
-    )
+    verify.add_argument("run_folder", type=Path, metavar="RUN", help="a run folder")
     verify.add_argument(
         "--all",
         action="store_true",

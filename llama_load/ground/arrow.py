@@ -12,12 +12,7 @@ from typing import Any
 class _NoPandas(MetaPathFinder):
     """An import hook that makes `import pandas` fail."""
 
-    def find_spec(
-        self,
-        fullname: str,
-        path: Any,
-        target: Any = None,
-    ) -> None:
+    def find_spec(self, fullname: str, path: Any, target: Any = None) -> None:
         if fullname == "pandas":
             raise ModuleNotFoundError("pandas is not needed here", name=fullname)
 

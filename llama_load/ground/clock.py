@@ -64,12 +64,7 @@ def kernel_stamp_ns(ancillary: list[tuple[int, int, bytes]]) -> int | None:
     return int(seconds * 1_000_000_000 + nanoseconds)
 
 
-def receipt_ns(
-    stamp_ns: int,
-    offset_ns: int,
-    before_ns: int,
-    now_ns: int,
-) -> int:
+def receipt_ns(stamp_ns: int, offset_ns: int, before_ns: int, now_ns: int) -> int:
     """A kernel timestamp on the monotonic clock, after a step of the wall clock since the last
     batch of reads.
 
@@ -90,12 +85,7 @@ class BatchClock:
 
     __slots__ = ("before_ns", "now_ns", "offset_ns")
 
-    def __init__(
-        self,
-        now_ns: int,
-        offset_ns: int,
-        before_ns: int,
-    ) -> None:
+    def __init__(self, now_ns: int, offset_ns: int, before_ns: int) -> None:
         self.now_ns = now_ns
         self.offset_ns = offset_ns
         self.before_ns = before_ns

@@ -66,12 +66,7 @@ class FailureKind(StrEnum):
         "see the server's log: it may have died or run out of memory",
         END,
     )
-    CUT_OFF = (
-        "cut_off",
-        "cut off before the end",
-        "see the server's log",
-        END,
-    )
+    CUT_OFF = ("cut_off", "cut off before the end", "see the server's log", END)
     FIRST_TOKEN_TIMEOUT = (
         "first_token_timeout",
         "no first token",
@@ -135,11 +130,7 @@ class FailureKind(StrEnum):
         "read the answers (--save-texts): the model, its chat template or settings, or the "
         "expectation is wrong",
     )
-    HTTP_400 = (
-        "http_400",
-        "HTTP status 400",
-        "see the message and the server's log",
-    )
+    HTTP_400 = ("http_400", "HTTP status 400", "see the message and the server's log")
     HTTP_401 = (
         "http_401",
         "HTTP status 401",

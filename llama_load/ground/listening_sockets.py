@@ -95,14 +95,7 @@ def _sockets_in(state: int) -> Iterator[Connection]:
     if sys.platform != "linux":
         return
     # gevent's sockets would make a hub in every thread that asks
-    from _socket import (
-        AF_INET,
-        AF_INET6,
-        AF_NETLINK,
-        IPPROTO_TCP,
-        SOCK_DGRAM,
-        socket,
-    )
+    from _socket import AF_INET, AF_INET6, AF_NETLINK, IPPROTO_TCP, SOCK_DGRAM, socket
 
     kernel = socket(AF_NETLINK, SOCK_DGRAM, NETLINK_SOCK_DIAG)
     try:

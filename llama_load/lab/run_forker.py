@@ -106,12 +106,7 @@ def _code_of(pid: int, within_s: float, *interrupting: int) -> int | None:
             return int(os.waitstatus_to_exitcode(status))
         if time.monotonic() > deadline:
             return None
-        readable, _, _ = select(
-            interrupting,
-            [],
-            [],
-            LOOKS_EVERY_S,
-        )
+        readable, _, _ = select(interrupting, [], [], LOOKS_EVERY_S)
         if readable:
             return None
 

@@ -77,10 +77,7 @@ def locustfile_of(workload: str) -> str:
 
 
 def run_to_its_end(
-    command: Sequence[str],
-    folder: Path,
-    timeout_s: float,
-    variables: Mapping[str, str],
+    command: Sequence[str], folder: Path, timeout_s: float, variables: Mapping[str, str]
 ) -> int:
     """Run it in a process group of its own; its exit code.
 

@@ -179,11 +179,7 @@ def _queries(text: str) -> Iterator[str]:
 def redact_words(words: Iterable[str]) -> tuple[str, ...]:
     """A command line with *** for its own secrets and for known ones."""
     shown = tuple(words)
-    for secret in sorted(
-        set(secrets_of_words(shown)),
-        key=len,
-        reverse=True,
-    ):
+    for secret in sorted(set(secrets_of_words(shown)), key=len, reverse=True):
         if len(secret) >= LEAST_SECRET_CHARS:
             shown = tuple(word.replace(secret, MASK) for word in shown)
         elif secret:  # a placeholder: only where it is the whole value

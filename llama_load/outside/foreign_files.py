@@ -97,11 +97,7 @@ def read_foreign(
 
 def begin_of(file: Path, most_bytes: int, *, inside: Path | None = None) -> bytes:
     """Its first bytes, whatever its size. Raises OSError."""
-    with open_foreign(
-        file,
-        math.inf,
-        inside=inside,
-    ) as opened:
+    with open_foreign(file, math.inf, inside=inside) as opened:
         data = opened.read(most_bytes)
     spend_bytes(decoded=len(data))
     return data
@@ -202,12 +198,7 @@ def read_foreign_json(
     inside: Path | None = None,
 ) -> dict[str, Any]:
     """The JSON object in it. Raises OSError, and ValueError where it holds none or is too large."""
-    data = read_foreign(
-        file,
-        most_bytes,
-        follows_links=follows_links,
-        inside=inside,
-    )
+    data = read_foreign(file, most_bytes, follows_links=follows_links, inside=inside)
     try:
         document = decode_foreign(data)
     except ValueError as error:

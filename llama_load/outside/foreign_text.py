@@ -131,11 +131,7 @@ def keep_secret(values: Iterable[str]) -> None:
         for part in parts_of_credentials(value):
             if len(part) >= LEAST_SECRET_CHARS and part not in known:
                 known[part] = re.compile(pattern_of(part))
-    longest_first = sorted(
-        known,
-        key=len,
-        reverse=True,
-    )
+    longest_first = sorted(known, key=len, reverse=True)
     _secrets = {secret: known[secret] for secret in longest_first}
 
 

@@ -93,13 +93,7 @@ def request(
         message = _message(
             method, parts, (*headers.for_origin(origin_of(url)), *harmless), body
         )
-        return _exchange(
-            parts,
-            message,
-            deadline_s,
-            most_bytes,
-            tls,
-        )
+        return _exchange(parts, message, deadline_s, most_bytes, tls)
     except TimeoutError:
         raise LateError(f"no complete answer within {within_s:g} s") from None
     except OSError as error:  # ssl.SSLError is one
@@ -147,13 +141,7 @@ class Session:
         )
         return self._timed(answer)
 
-    def post(
-        self,
-        url: str,
-        value: Any,
-        *,
-        within_s: float = WITHIN_S,
-    ) -> Answer:
+    def post(self, url: str, value: Any, *, within_s: float = WITHIN_S) -> Answer:
         """Send a value as JSON, or bytes that are JSON. See `request`."""
         import msgspec
 
@@ -178,12 +166,7 @@ class Session:
         return answer
 
 
-def _message(
-    method: str,
-    parts: SplitResult,
-    headers: Headers,
-    body: bytes,
-) -> bytes:
+def _message(method: str, parts: SplitResult, headers: Headers, body: bytes) -> bytes:
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     lines = [
         f"{method} {path} HTTP/1.1",

@@ -172,8 +172,4 @@ def _closest_ascii(character: str) -> str:
 def announce(step: str, requests: int) -> None:
     """Print what is done next where it takes seconds."""
     if requests >= MANY:
-        print(
-            f"{requests:,} requests: {step}",
-            file=sys.stderr,
-            flush=True,
-        )
+        print(f"{requests:,} requests: {step}", file=sys.stderr, flush=True)

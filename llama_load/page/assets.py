@@ -53,9 +53,4 @@ def asset(name: str) -> Asset | None:
     version = hashlib.sha256(content).hexdigest()[:12]
     content_type = TYPES[Path(name).suffix]
 
-    return Asset(
-        content,
-        gzip.compress(content, 6),
-        content_type,
-        version,
-    )
+    return Asset(content, gzip.compress(content, 6), content_type, version)

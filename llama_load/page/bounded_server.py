@@ -119,11 +119,7 @@ class BoundedServer(pywsgi.WSGIServer):  # type: ignore[misc]
     handler_class = _Handler
 
     def __init__(self, *arguments: Any, **settings: Any) -> None:
-        super().__init__(
-            *arguments,
-            spawn=None,
-            **settings,
-        )
+        super().__init__(*arguments, spawn=None, **settings)
 
     def do_handle(self, *accepted: Any) -> None:
         """See gevent's BaseServer."""

@@ -132,10 +132,7 @@ class Experiments:
         folder = Path(FOLDERS[kind]) / now
 
         try:
-            folder.parent.mkdir(
-                parents=True,
-                exist_ok=True,
-            )
+            folder.parent.mkdir(parents=True, exist_ok=True)
             with Path(f"{folder}.{LOG}").open("xb") as log:
                 process = subprocess.Popen(
                     module_command("llama_load.cli.main", *words, f"--out={folder}"),
@@ -150,13 +147,7 @@ class Experiments:
                 f"it cannot be started: {error.strerror or error}"
             ) from None
 
-        self.present = Started(
-            kind,
-            title,
-            folder,
-            process,
-            time.time(),
-        )
+        self.present = Started(kind, title, folder, process, time.time())
 
     def stop(self) -> None:
         """As Ctrl-C does; pressed again, it ends the process."""

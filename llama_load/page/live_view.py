@@ -34,12 +34,7 @@ def live_view(
     """
     groups = live.groups()
     total = added(groups.values())
-    rows = _rows_of_run(
-        groups,
-        total,
-        live.in_flight,
-        stages,
-    )
+    rows = _rows_of_run(groups, total, live.in_flight, stages)
     begun = []
     if len(stages) > 1:
         for number, from_s in live.stages.items():
@@ -129,20 +124,10 @@ def _rows_of_run(
         if len(by_name) > 1:
             for name, own in by_name.items():
                 group = added(own)
-                yield _row(
-                    kind,
-                    name,
-                    group,
-                    flying[name],
-                )
+                yield _row(kind, name, group, flying[name])
 
 
-def _row(
-    kind: str,
-    name: str,
-    group: Group,
-    in_flight: int,
-) -> dict[str, Any]:
+def _row(kind: str, name: str, group: Group, in_flight: int) -> dict[str, Any]:
     row = {
         "kind": kind,
         "name": printable(name),

@@ -237,12 +237,7 @@ def _add_start(route: Route, control: RunControl, files: RunFiles) -> None:
 
         figures = None
         if metrics.live is not None:
-            figures = live_view(
-                metrics.live,
-                metrics.stages,
-                version,
-                width_s,
-            )
+            figures = live_view(metrics.live, metrics.stages, version, width_s)
 
         workers = (
             control.environment.runner.worker_count if control.form.is_master else None
@@ -370,11 +365,7 @@ def _add_results(route: Route, control: RunControl, files: RunFiles) -> None:
         if opened is None:
             abort(404, "there is no such file")
 
-        return foreign_file(
-            _chunks(opened),
-            file,
-            is_download=is_download,
-        )
+        return foreign_file(_chunks(opened), file, is_download=is_download)
 
 
 def _comparison_page(folders: list[Path]) -> str:

@@ -70,11 +70,7 @@ def page(template: str, here: str, policy: str = POLICY, **values: Any) -> Respo
         "Referrer-Policy": "same-origin",
     }
 
-    return Response(
-        text,
-        content_type="text/html; charset=utf-8",
-        headers=headers,
-    )
+    return Response(text, content_type="text/html; charset=utf-8", headers=headers)
 
 
 def json(value: Any, status: int = 200) -> Response:

@@ -161,12 +161,7 @@ class RunControl:
             self._stage = STARTING
             print_table(rows)
 
-            return self._begin(
-                checked.open(),
-                candidate,
-                choice,
-                rows,
-            )
+            return self._begin(checked.open(), candidate, choice, rows)
         except LlamaLoadError as error:
             return Answer(self._faults(str(error)))
         # a data set, a server or a disk of which we thought nothing so bad
@@ -278,10 +273,7 @@ class RunControl:
         if self._is_cancelled:
             self.stop()
 
-        return Answer(
-            rows=rows,
-            run=folder.name,
-        )
+        return Answer(rows=rows, run=folder.name)
 
     def _adopt(self, candidate: Namespace, choice: Choice) -> None:
         """Keep what was typed for the next start; Locust's page and its workers see it, too."""

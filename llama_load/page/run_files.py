@@ -95,11 +95,7 @@ class RunFiles:
             except OSError:
                 continue
 
-        return sorted(
-            changed,
-            key=lambda name: changed[name],
-            reverse=True,
-        )[:MOST_RUNS]
+        return sorted(changed, key=lambda name: changed[name], reverse=True)[:MOST_RUNS]
 
     def delete(self, name: str) -> None:
         """Delete a run. UsageError: it is not directly in the folder of the runs, has not ended, or
@@ -165,11 +161,7 @@ class RunFiles:
             return None
 
         try:
-            return open_foreign(
-                path,
-                math.inf,
-                follows_links=False,
-            )
+            return open_foreign(path, math.inf, follows_links=False)
         except OSError:
             return None
 

@@ -70,21 +70,9 @@ def listed_runs(files: RunFiles) -> list[ListedRun]:
         if folder is not None:
             manifest_ns = _changed_ns(folder / MANIFEST)
             summary_ns = _changed_ns(folder / SUMMARY)
-            runs.append(
-                _listed_run(
-                    files,
-                    name,
-                    folder,
-                    manifest_ns,
-                    summary_ns,
-                )
-            )
+            runs.append(_listed_run(files, name, folder, manifest_ns, summary_ns))
 
-    return sorted(
-        runs,
-        key=lambda run: run.date,
-        reverse=True,
-    )
+    return sorted(runs, key=lambda run: run.date, reverse=True)
 
 
 def date_of(files: RunFiles, name: str) -> str:

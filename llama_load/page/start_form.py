@@ -375,15 +375,7 @@ def _own_fields(options: Any) -> list[Field]:
         label = next(iter(action.option_strings), name)
         choices = tuple(map(str, action.choices or ()))
         own.append(
-            Field(
-                name,
-                label,
-                OF_LOCUSTFILE,
-                action.help or "",
-                kind,
-                choices,
-                name,
-            )
+            Field(name, label, OF_LOCUSTFILE, action.help or "", kind, choices, name)
         )
 
     return own

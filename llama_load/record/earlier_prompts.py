@@ -18,11 +18,7 @@ import msgspec
 
 from llama_load.analysis.topics.reprocessing import cacheable_tokens, lost_tokens
 from llama_load.outside.foreign_json import memory_bytes
-from llama_load.record.digest_lines import (
-    BESIDE_MESSAGES,
-    PromptBlocks,
-    prompt_body,
-)
+from llama_load.record.digest_lines import BESIDE_MESSAGES, PromptBlocks, prompt_body
 from llama_load.record.joined_conversations import Turn
 from llama_load.record.read_exchange import SeenRequest
 from llama_load.record.request_parts import (
@@ -126,19 +122,9 @@ class EarlierPrompts:
             thread = _Thread(turn.conversation.number)
         place = _compared(thread, parts.parts)
         if self._server is not None and thread.body is not None:
-            place = self._with_token(
-                place,
-                thread.body,
-                seen,
-                self._server,
-            )
+            place = self._with_token(place, thread.body, seen, self._server)
         if blocks is not None and thread.blocks is not None:
-            place = _with_block(
-                place,
-                thread.blocks,
-                blocks,
-                seen,
-            )
+            place = _with_block(place, thread.blocks, blocks, seen)
         self._remember(thread, seen, parts, blocks)
         return place
 
@@ -173,12 +159,7 @@ class EarlierPrompts:
             return place
         if place.changed_in is not None:
             return replace(place, token=found.place)
-        return replace(
-            place,
-            token=found.place,
-            before=found.before,
-            now=found.now,
-        )
+        return replace(place, token=found.place, before=found.before, now=found.now)
 
     def _remember(
         self,
@@ -278,10 +259,4 @@ def _compared(thread: _Thread, parts: list[Part]) -> PlacedPrompt:
                 found.now,
             )
         common += before.chars
-    return PlacedPrompt(
-        thread.number,
-        turn,
-        thread.prompt_tokens,
-        common,
-        common,
-    )
+    return PlacedPrompt(thread.number, turn, thread.prompt_tokens, common, common)

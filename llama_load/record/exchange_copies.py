@@ -54,12 +54,7 @@ class ExchangeCopies:
         self._unsent: deque[memoryview] = deque()
         self._kept_bytes = 0
 
-    def begin(
-        self,
-        head: Head,
-        came_ns: int,
-        wall_minus_mono_ns: int,
-    ) -> ExchangeCopy:
+    def begin(self, head: Head, came_ns: int, wall_minus_mono_ns: int) -> ExchangeCopy:
         """Of a request whose head came at this instant."""
         self.count += 1
         passed = PassedExchange(
@@ -79,12 +74,7 @@ class ExchangeCopies:
         if data and self._may_keep(copy, data):
             copy.body.append(data)
 
-    def keep_answer(
-        self,
-        copy: ExchangeCopy,
-        data: bytes,
-        came_ns: int,
-    ) -> None:
+    def keep_answer(self, copy: ExchangeCopy, data: bytes, came_ns: int) -> None:
         """A part of the answer's body."""
         if data and self._may_keep(copy, data):
             copy.passed.pieces.append((came_ns, data))

@@ -125,11 +125,7 @@ class Conversations:
 
     def _hash(self, before: bytes, text: str) -> bytes:
         data = before + text.encode("utf-8", "surrogatepass")
-        return hashlib.blake2b(
-            data,
-            digest_size=16,
-            key=self._key,
-        ).digest()
+        return hashlib.blake2b(data, digest_size=16, key=self._key).digest()
 
     def _continued(
         self, chain: list[bytes], messages: list[MessageDict]
@@ -171,13 +167,7 @@ class Conversations:
         self._resize(conversation, _size_of([first.body, first.tools, first.sampling]))
         self._keep(conversation, messages)
         roles = _roles(messages[conversation.history :])
-        return Turn(
-            conversation,
-            1,
-            None,
-            None,
-            roles,
-        )
+        return Turn(conversation, 1, None, None, roles)
 
     def _go_on(
         self, conversation: Conversation, seen: SeenRequest, messages: list[MessageDict]
@@ -195,13 +185,7 @@ class Conversations:
         conversation.turns += 1
         self._keep(conversation, added)
         turn = conversation.turns
-        return Turn(
-            conversation,
-            turn,
-            after,
-            wait_s,
-            _roles(added),
-        )
+        return Turn(conversation, turn, after, wait_s, _roles(added))
 
     def _keep(self, conversation: Conversation, added: list[MessageDict]) -> None:
         if self._keeps_texts:
@@ -249,14 +233,7 @@ class Conversations:
 
 def _kept_of(seen: SeenRequest, *, keeps_texts: bool) -> SeenRequest:
     """The first request with what its conversation keeps of it."""
-    kept = replace(
-        seen,
-        body={},
-        messages=None,
-        prompt=None,
-        reply=None,
-        reply_text="",
-    )
+    kept = replace(seen, body={}, messages=None, prompt=None, reply=None, reply_text="")
     if keeps_texts:
         kept.body = {name: seen.body[name] for name in KEPT_FIELDS if name in seen.body}
     else:
@@ -295,11 +272,7 @@ def canonical(message: Mapping[str, Any]) -> str:
                 [function.get("name"), _value_of_arguments(function.get("arguments"))]
             )
     parts = [message.get("role"), content or "", calls, message.get("tool_call_id")]
-    return json.dumps(
-        parts,
-        sort_keys=True,
-        default=str,
-    )
+    return json.dumps(parts, sort_keys=True, default=str)
 
 
 def _value_of_arguments(arguments: Any) -> Any:

@@ -115,11 +115,7 @@ class _Ended:
 
 def api_of(path: str) -> str | None:
     """The API of a path; None if it is none of an LLM."""
-    for ending in sorted(
-        _PATHS,
-        key=len,
-        reverse=True,
-    ):
+    for ending in sorted(_PATHS, key=len, reverse=True):
         if path.rstrip("/").endswith(ending):
             return _PATHS[ending]
     return None

@@ -68,15 +68,7 @@ class RecordedCache:
         for (metric, labels), samples in self._samples.items():
             instants = np.array([at for at, _ in samples], dtype=np.int64)
             values = np.array([value for _, value in samples])
-            found.append(
-                Series(
-                    self._page,
-                    metric,
-                    dict(labels),
-                    instants,
-                    values,
-                )
-            )
+            found.append(Series(self._page, metric, dict(labels), instants, values))
         return blocks_of(self._kind, found, command)
 
     def _asked(self) -> list[Value]:

@@ -125,12 +125,7 @@ class RecordedTurns:
         for number, seen in enumerate(self._seen):
             if seen.is_without_cache:
                 without_cache.add(number)
-        facts = RunFacts(
-            False,
-            {},
-            {},
-            frozenset(without_cache),
-        )
+        facts = RunFacts(False, {}, {}, frozenset(without_cache))
         if server is not None:
             facts = _facts(server, facts.rows_without_cache)
         records = self._records()

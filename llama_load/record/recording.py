@@ -14,11 +14,7 @@ from llama_load.ground.units import quantity
 from llama_load.outside.foreign_text import printable
 from llama_load.record.conversation_lines import conversation_line, request_line
 from llama_load.record.digest_lines import DigestLines, PromptBlocks
-from llama_load.record.earlier_prompts import (
-    EarlierPrompts,
-    PlacedPrompt,
-    again_tokens,
-)
+from llama_load.record.earlier_prompts import EarlierPrompts, PlacedPrompt, again_tokens
 from llama_load.record.exchange_keys import mask_keys
 from llama_load.record.joined_conversations import Conversation, Conversations, Turn
 from llama_load.record.named_lines import NamedLines
@@ -84,10 +80,7 @@ class Recording:
         self._refused: dict[int, str] = {}
         self._digest = None if tokens is None else DigestLines(tokens, 0)
         self._conversations = Conversations(keeps_texts=tokens is None)
-        self._earlier = EarlierPrompts(
-            keeps_texts=tokens is None,
-            server=counter,
-        )
+        self._earlier = EarlierPrompts(keeps_texts=tokens is None, server=counter)
         self._server = server
         self._turns = RecordedTurns()
         self._found: FoundTurns | None = None

@@ -66,19 +66,9 @@ def main() -> int:
         counter = ServerTokens(session, url)
     server = RecordedServer(url, session)
     try:
-        recording = Recording(
-            Path(settings.out),
-            _say,
-            tokens,
-            server,
-            counter,
-        )
+        recording = Recording(Path(settings.out), _say, tokens, server, counter)
     except LlamaLoadError as error:
-        print(
-            f"llama-load: {printable(str(error))}",
-            file=sys.stderr,
-            flush=True,
-        )
+        print(f"llama-load: {printable(str(error))}", file=sys.stderr, flush=True)
         return error.exit_code
     print("ready", flush=True)
     messages = FileIO(sys.stdin.fileno(), closefd=False)
@@ -94,11 +84,7 @@ def main() -> int:
 
 
 def _say(line: str) -> None:
-    print(
-        printable(line),
-        file=sys.stderr,
-        flush=True,
-    )
+    print(printable(line), file=sys.stderr, flush=True)
 
 
 class Interrupts:

@@ -99,11 +99,7 @@ class Relay:
         self._selector = selectors.DefaultSelector()
         self._copies = ExchangeCopies(sink, self._selector)
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        self._listener = socket.create_server(
-            (host, port),
-            family=family,
-            backlog=128,
-        )
+        self._listener = socket.create_server((host, port), family=family, backlog=128)
         self._listener.setblocking(False)
         if SO_TIMESTAMPNS is not None:  # a request may be there before it is accepted
             self._listener.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
@@ -316,23 +312,13 @@ class Relay:
             or pair.plain
             or _asks_enough(pair)
         )
-        self._listen_to(
-            pair.client,
-            pair.on_client,
-            reads_client,
-            bool(pair.to_client),
-        )
+        self._listen_to(pair.client, pair.on_client, reads_client, bool(pair.to_client))
         server = pair.server
         if server is None:
             return
         writes = bool(pair.to_server) or not pair.is_connected
         reads = pair.is_connected and not (pair.server_ended or pair.to_client)
-        self._listen_to(
-            server,
-            pair.on_server,
-            reads,
-            writes,
-        )
+        self._listen_to(server, pair.on_server, reads, writes)
 
     def _listen_to(
         self, sock: socket.socket, handle: Handler, reads: bool, writes: bool
@@ -374,11 +360,7 @@ class Relay:
         except BlockingIOError:
             return
         except OSError:
-            self._close(
-                pair,
-                ended_by="client",
-                reset=True,
-            )
+            self._close(pair, ended_by="client", reset=True)
             return
         if not data:
             self._end_of_client(pair)
@@ -459,11 +441,7 @@ class Relay:
             except BlockingIOError:
                 sent = 0
             except OSError:
-                self._close(
-                    pair,
-                    ended_by="client",
-                    reset=True,
-                )
+                self._close(pair, ended_by="client", reset=True)
                 return
             del pair.to_client[:sent]
             if pair.to_client:
@@ -476,22 +454,13 @@ class Relay:
             pair.client_is_slow = False
             pair.client_held_until_ns = time.monotonic_ns()
         if pair.resets_when_sent:
-            self._close(
-                pair,
-                ended_by="server",
-                reset=True,
-            )
+            self._close(pair, ended_by="server", reset=True)
         elif (pair.server_ended or pair.discards) and not pair.end_to_client_is_sent:
             pair.end_to_client_is_sent = True
             with suppress(OSError):
                 pair.client.shutdown(socket.SHUT_WR)
 
-    def _refuse(
-        self,
-        pair: ConnectionPair,
-        status: int,
-        sentence: str,
-    ) -> None:
+    def _refuse(self, pair: ConnectionPair, status: int, sentence: str) -> None:
         """Answer a request instead of the server, and read no further one."""
         self._refused += 1
         is_answering = len(pair.open) > 1 or not pair.answers.is_between
@@ -611,12 +580,7 @@ class Relay:
         self._copy_answer(pair, data, came_ns)
         self._come_back_to(pair)
 
-    def _decrypted(
-        self,
-        pair: ConnectionPair,
-        tls: TlsLayer,
-        data: bytes,
-    ) -> bytes:
+    def _decrypted(self, pair: ConnectionPair, tls: TlsLayer, data: bytes) -> bytes:
         was_ready = tls.ready
         reply, plain = tls.received(data)
         pair.to_server += reply
@@ -643,12 +607,7 @@ class Relay:
         pair.resets_when_sent = was_reset
         self._flush_client(pair)
 
-    def _copy_answer(
-        self,
-        pair: ConnectionPair,
-        data: bytes,
-        came_ns: int,
-    ) -> None:
+    def _copy_answer(self, pair: ConnectionPair, data: bytes, came_ns: int) -> None:
         """What has just been sent to the client, cut into answers."""
         if not pair.answers_are_read:
             return

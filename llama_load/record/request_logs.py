@@ -103,12 +103,7 @@ class RequestLog:
                 ) from None
             yield replace(entry[number], number=count)
 
-    def _entry(
-        self,
-        place: int,
-        sizes: list[int],
-        work: Budget,
-    ) -> list[SeenRequest]:
+    def _entry(self, place: int, sizes: list[int], work: Budget) -> list[SeenRequest]:
         if place not in self._kept:
             work.spend(sizes[place])
             self._kept[place] = self._of_entry(place, Counter())

@@ -132,11 +132,7 @@ class PartReader:
 
     def _hash(self, text: str) -> bytes:
         data = text.encode("utf-8", "surrogatepass")
-        return hashlib.blake2b(
-            data,
-            digest_size=16,
-            key=self._key,
-        ).digest()
+        return hashlib.blake2b(data, digest_size=16, key=self._key).digest()
 
 
 def _messages(body: Mapping[str, Any]) -> Sequence[Any]:

@@ -91,13 +91,7 @@ def open_table(
             rows = table.metadata.num_rows
             metadata = table.schema_arrow.metadata or {}
             batch_rows = _batch_rows(rows, size)
-            batches = _batches(
-                file.name,
-                table,
-                present,
-                limits,
-                batch_rows,
-            )
+            batches = _batches(file.name, table, present, limits, batch_rows)
             yield ForeignTable(present, rows, metadata, batches)
     # Not all of pyarrow's exceptions are ValueErrors: "Integers with more than 64 bits".
     except pa.ArrowException as error:
@@ -149,10 +143,7 @@ def _batches(
     import pyarrow as pa
 
     decoded = rows = 0
-    for batch in table.iter_batches(
-        batch_size=batch_rows,
-        columns=present.names,
-    ):
+    for batch in table.iter_batches(batch_size=batch_rows, columns=present.names):
         rows += batch.num_rows
         size = sum(map(_decoded_bytes, batch.columns))
         decoded += size

@@ -214,12 +214,7 @@ class _Joined:
         self._waiting: list[tuple[pa.RecordBatch, int, int]] = []
         self._rows = 0
 
-    def add(
-        self,
-        batch: pa.RecordBatch,
-        begin: int,
-        end: int,
-    ) -> None:
+    def add(self, batch: pa.RecordBatch, begin: int, end: int) -> None:
         self._waiting.append((batch, begin, end))
         self._rows += batch.num_rows
         if self._rows >= JOINED_ROWS:

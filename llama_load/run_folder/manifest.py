@@ -307,8 +307,4 @@ def last_with_label(
             before is None or (file.parent != before[0] and manifest.date <= before[1])
         ):
             runs.append((file.parent, manifest))
-    return max(
-        runs,
-        key=lambda run: run[1].date,
-        default=None,
-    )
+    return max(runs, key=lambda run: run[1].date, default=None)

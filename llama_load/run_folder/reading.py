@@ -81,11 +81,7 @@ def load_run(path: Path, limits: TableLimits = WHOLE_TABLE) -> Run:
         try:
             for name in (JOURNAL, PACKED):
                 if (path / name).is_file():
-                    open_foreign(
-                        path / name,
-                        limits.decoded_bytes,
-                        inside=path,
-                    ).close()
+                    open_foreign(path / name, limits.decoded_bytes, inside=path).close()
             contents = read_run_journal(path, limits.decoded_bytes)
         except OSError as error:
             raise RunError(
@@ -143,12 +139,7 @@ def recover(run: Run) -> Run:
     telemetry = write_telemetry(run.path)
     probes = write_probes(run.path)
     write_finished(run.path, run.manifest, run.records.table)
-    return replace(
-        run,
-        recovered=False,
-        telemetry=telemetry,
-        probes=probes,
-    )
+    return replace(run, recovered=False, telemetry=telemetry, probes=probes)
 
 
 def write_finished(folder: Path, manifest: Manifest, table: pa.Table) -> None:
@@ -197,12 +188,7 @@ def note_damage(
     manifest.damaged = [damaged for damaged in manifest.damaged if damaged.file != file]
     if contents.gaps or missing:
         manifest.damaged.append(
-            DamagedJournal(
-                file,
-                len(contents.gaps),
-                contents.unreadable_bytes,
-                missing,
-            )
+            DamagedJournal(file, len(contents.gaps), contents.unreadable_bytes, missing)
         )
 
 
@@ -261,21 +247,13 @@ def add_spool(run: Run, spool: Path) -> tuple[Run, int]:
     note_damage(run.manifest, f"{spool.name}/{JOURNAL}", contents)
     both = pa.concat_tables([run.records.table, table])
     write_finished(run.path, run.manifest, both)
-    return replace(
-        run,
-        records=Records(both),
-        recovered=False,
-    ), int(table.num_rows)
+    return replace(run, records=Records(both), recovered=False), int(table.num_rows)
 
 
 def _prompt_keys(records: Records) -> Iterator[tuple[Any, Any]]:
     """Of each request whether it is of the warm-up, and the number of its prompt there."""
     warmup = records.strings("warmup")
-    return zip(
-        warmup,
-        records.strings("prompt_index"),
-        strict=True,
-    )
+    return zip(warmup, records.strings("prompt_index"), strict=True)
 
 
 def _without_record(spooled: Records, known: Records) -> list[bool]:
@@ -302,8 +280,7 @@ def _read_spool(spool: Path) -> tuple[SpoolManifest, JournalContents]:
     file = spool / MANIFEST
     try:
         about = decode_foreign(
-            read_foreign(file, inside=spool) if file.is_file() else b"",
-            SpoolManifest,
+            read_foreign(file, inside=spool) if file.is_file() else b"", SpoolManifest
         )
         contents = read_journal(spool / JOURNAL)
     except TooLarge as error:

@@ -54,8 +54,4 @@ def _endpoint_of(entry: dict[str, Any]) -> Endpoint:
     given = entry["headers"]
     fields = tuple((name, value) for name, value in given["fields"])
     headers = BoundHeaders(given["origin"], fields)
-    return Endpoint(
-        name=entry["name"],
-        url=entry["url"],
-        headers=headers,
-    )
+    return Endpoint(name=entry["name"], url=entry["url"], headers=headers)

@@ -61,11 +61,7 @@ def kept_logs(folder: Path, servers: Sequence[str]) -> dict[str, str]:
         if len(servers) > 1:
             place /= str(number)
         with suppress(OSError, TooLarge):
-            data = read_foreign(
-                place / "server.log",
-                MOST_BYTES,
-                inside=folder,
-            )
+            data = read_foreign(place / "server.log", MOST_BYTES, inside=folder)
             logs[url] = data.decode(errors="replace")
     return logs
 

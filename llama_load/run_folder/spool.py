@@ -35,11 +35,7 @@ class Spool:
     def append(self, batch: pa.RecordBatch) -> None:
         """Add a batch. Raises OSError if the disk refuses; the spool is then unchanged."""
         if self._journal is None:
-            self.path.mkdir(
-                0o700,
-                parents=True,
-                exist_ok=True,
-            )
+            self.path.mkdir(0o700, parents=True, exist_ok=True)
             write_whole(self.path / MANIFEST, msgspec.json.encode(self.about))
             self._journal = Journal(self.path / JOURNAL)
         self._journal.append(batch)

@@ -126,13 +126,7 @@ def read_samples(file: Path) -> Telemetry:
     for own in series.values():
         t_ns = np.array(own.t_ns, np.int64)
         values = np.array(own.values, np.float64)
-        whole = _series(
-            own.source,
-            own.metric,
-            own.labels,
-            t_ns,
-            values,
-        )
+        whole = _series(own.source, own.metric, own.labels, t_ns, values)
         if whole is not None:
             known.append(whole)
     return Telemetry(known, notes[:MOST_NOTES])
@@ -146,11 +140,7 @@ def _add_line(line: list[Any], series: dict[int, _Columns], notes: list[str]) ->
         pairs = line[2]
         if not isinstance(instant, int) or not abs(instant) < MOST_INSTANT:
             raise ValueError("an instant beyond all clocks")
-        for number, value in zip(
-            pairs[::2],
-            pairs[1::2],
-            strict=True,
-        ):
+        for number, value in zip(pairs[::2], pairs[1::2], strict=True):
             if (columns := series.get(number)) is not None:  # else its line was lost
                 columns.values.append(value)
                 columns.t_ns.append(instant)
@@ -190,13 +180,7 @@ def _series(
         order = np.argsort(t_ns, kind="stable")
         t_ns = t_ns[order]
         values = values[order]
-    return Series(
-        source,
-        metric,
-        labels,
-        t_ns,
-        values,
-    )
+    return Series(source, metric, labels, t_ns, values)
 
 
 # ---------------------------------------------------------------------- the table
@@ -292,13 +276,7 @@ def _grouped(columns: list[Any], t_ns: Any, values: Any) -> list[Series]:
         source = _name(_text_at(encoded[0], first))
         metric = _name(_text_at(encoded[1], first))
         labels = _labels(decode_foreign(_text_at(encoded[2], first).encode(), dict))
-        known = _series(
-            source,
-            metric,
-            labels,
-            t_ns[rows],
-            values[rows],
-        )
+        known = _series(source, metric, labels, t_ns[rows], values[rows])
         if known is not None:
             series.append(known)
     return series

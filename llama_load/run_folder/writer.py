@@ -171,11 +171,7 @@ class RunWriter:
 
     def _make_folder(self) -> None:
         """Readable by owner and group; with --save-texts only by the owner."""
-        self.path.mkdir(
-            PUBLIC,
-            parents=True,
-            exist_ok=True,
-        )
+        self.path.mkdir(PUBLIC, parents=True, exist_ok=True)
         if self.manifest.options.get("save_texts"):
             self.path.chmod(PRIVATE)
 

@@ -68,11 +68,7 @@ class Address:
     def resolved(self) -> Address:
         """The same address with its name resolved, to at most MOST_ENDPOINTS. Raises OSError
         (socket.gaierror) when that fails."""
-        answers = socket.getaddrinfo(
-            self.host,
-            self.port,
-            type=socket.SOCK_STREAM,
-        )
+        answers = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
         distinct = dict.fromkeys(
             (int(family), tuple(sockaddr)) for family, _, _, _, sockaddr in answers
         )
@@ -88,11 +84,7 @@ def split_hosts(text: str) -> list[str]:
 
 def shown_url(url: str) -> str:
     """The URL without its user, query and fragment, which may contain a key."""
-    plain = re.split(
-        r"[?#]",
-        url.strip(),
-        maxsplit=1,
-    )[0]
+    plain = re.split(r"[?#]", url.strip(), maxsplit=1)[0]
     scheme, separator, rest = plain.rpartition("://")
     return scheme.rpartition("@")[2] + separator + rest.rpartition("@")[2]
 

@@ -110,12 +110,7 @@ class _Page:
         if name in self._counters:
             self._declared.add(name)
 
-    def add(
-        self,
-        name: str,
-        value: float,
-        labels: Mapping[str, str],
-    ) -> None:
+    def add(self, name: str, value: float, labels: Mapping[str, str]) -> None:
         """Take a value, if it is one of this kind's."""
         if not name.startswith(self.names.prefix) or not 0 <= value < MOST:
             return
@@ -191,10 +186,7 @@ class _Page:
             sums_ms[name] = 1e3 * self._seconds[f"{histogram}_sum"]
         of_requests = self.names.times["e2el_ms"]
         requests = int(self._seconds[f"{of_requests}_count"])
-        return ServerTimes(
-            requests=requests,
-            **sums_ms,
-        )
+        return ServerTimes(requests=requests, **sums_ms)
 
     def _speculation(self) -> Speculation | None:
         drafted = self._sum(self.names.draft_tokens)

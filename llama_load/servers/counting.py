@@ -108,11 +108,7 @@ def batches(items: Iterable[T], size: int = BATCH) -> Iterator[list[T]]:
 def counted(texts: Iterable[str], counter: TokenCounter) -> Iterator[tuple[str, int]]:
     """Each text with its number of tokens, counted in batches on demand."""
     for batch in batches(texts):
-        yield from zip(
-            batch,
-            counter.count(batch),
-            strict=True,
-        )
+        yield from zip(batch, counter.count(batch), strict=True)
 
 
 def settled(

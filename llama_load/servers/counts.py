@@ -92,13 +92,7 @@ def checked_counts(answer: AnswerReader, bounds: Bounds = NO_BOUNDS) -> Counts:
         reasoning = _reasoning(answer)
     if output is not None:
         why = f"only {output} tokens were generated"
-        reasoning = possible(
-            "usage",
-            "reasoning tokens",
-            reasoning,
-            output,
-            why,
-        )
+        reasoning = possible("usage", "reasoning tokens", reasoning, output, why)
 
     if answer.generates:
         _compare_with_total(answer, possible)
@@ -158,25 +152,13 @@ def _prompt(
         )
 
     if usage is not None:
-        reported = possible(
-            "usage",
-            "prompt tokens",
-            usage.prompt_tokens,
-            most,
-            why,
-        )
+        reported = possible("usage", "prompt tokens", usage.prompt_tokens, most, why)
         if reported:
             return reported, "usage", processed
 
     if timings is not None:
         of_both = (timings.prompt_n or 0) + (timings.cache_n or 0)
-        reported = possible(
-            "timings",
-            "prompt tokens",
-            of_both,
-            most,
-            why,
-        )
+        reported = possible("timings", "prompt tokens", of_both, most, why)
         if reported:
             return reported, "timings", processed
     return None, None, processed
@@ -220,13 +202,7 @@ def _output(
     most, why = _most_output(answer, bounds)
     least, least_by_events = _least_output(answer, bounds)
     for source, reported in _output_sources(answer, possible):
-        known = possible(
-            source,
-            "output tokens",
-            reported,
-            most,
-            why,
-        )
+        known = possible(source, "output tokens", reported, most, why)
         if known is None or known < least:
             continue
         if known < least_by_events:
@@ -331,25 +307,10 @@ def _drafts(
     if output is not None:
         least = accepted + (speculation.num_spec_steps or 0) - len(histogram)
         why = f"only {output} were generated"
-        if (
-            possible(
-                "metrics",
-                "tokens of drafts",
-                least,
-                output,
-                why,
-            )
-            is None
-        ):
+        if possible("metrics", "tokens of drafts", least, output, why) is None:
             return None, None
     why = f"only {drafted} were drafted"
-    return drafted, possible(
-        "metrics",
-        "accepted draft tokens",
-        accepted,
-        drafted,
-        why,
-    )
+    return drafted, possible("metrics", "accepted draft tokens", accepted, drafted, why)
 
 
 def _reasoning(answer: AnswerReader) -> int | None:

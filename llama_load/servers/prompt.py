@@ -102,8 +102,4 @@ class Prompt:
     @property
     def recorded(self) -> Message:
         """The recorded answer."""
-        return Message(
-            "assistant",
-            self.answer or "",
-            calls=self.calls,
-        )
+        return Message("assistant", self.answer or "", calls=self.calls)

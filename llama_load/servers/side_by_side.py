@@ -26,11 +26,7 @@ def side_by_side(calls: Sequence[Callable[[], T]]) -> list[T]:
             errors[place] = error
 
     threads = [
-        threading.Thread(
-            target=run,
-            args=each,
-            daemon=True,
-        )
+        threading.Thread(target=run, args=each, daemon=True)
         for each in enumerate(calls)
     ]
     for thread in threads:

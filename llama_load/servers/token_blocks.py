@@ -79,11 +79,7 @@ class Blocks:
         for begin in range(0, len(tokens) - BAILIAN_BLOCK + 1, BAILIAN_BLOCK):
             block = json.dumps(tokens[begin : begin + BAILIAN_BLOCK])
             data = before + block.encode("utf-8", "surrogatepass")
-            before = hashlib.blake2b(
-                data,
-                digest_size=16,
-                key=self._key,
-            ).digest()
+            before = hashlib.blake2b(data, digest_size=16, key=self._key).digest()
             found.append(self._number(before))
         return found
 
@@ -172,11 +168,7 @@ class ServerTokens:
                 tokens.append(ImageToken(name))
                 shown += f"<image {name[:SHOWN_DIGITS]}>"
             shown += piece
-            found = self._tokenized(
-                piece,
-                is_first=not number,
-                parse_special=True,
-            )
+            found = self._tokenized(piece, is_first=not number, parse_special=True)
             if found is None:
                 return None
             tokens += found

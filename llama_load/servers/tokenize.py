@@ -66,11 +66,7 @@ class Tokenization:
     def _ask(self, body: dict[str, Any]) -> int:
         path = self.form.path
         try:
-            response = self._session.post(
-                self._url + path,
-                body,
-                within_s=TIMEOUT_S,
-            )
+            response = self._session.post(self._url + path, body, within_s=TIMEOUT_S)
             answer = response.json() if response.ok else None
         except LateError:
             raise NotCounted(f"{path} did not answer within {TIMEOUT_S} s") from None

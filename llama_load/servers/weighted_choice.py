@@ -31,13 +31,7 @@ class WeightedChoice:
     shares: tuple[int, ...] = ()
     seed: int = 0
 
-    def of(
-        self,
-        workload: str,
-        place: int,
-        *,
-        warmup: bool = False,
-    ) -> str | None:
+    def of(self, workload: str, place: int, *, warmup: bool = False) -> str | None:
         """The name for the request at this place of a workload's plan.
 
         Warm-up requests take the names in turn.
@@ -54,11 +48,7 @@ class WeightedChoice:
         """Names with their shares of the requests: `a 75 %, b 25 %`."""
         total = sum(self.shares)
         parts = []
-        for name, share in zip(
-            self.names,
-            self.shares,
-            strict=True,
-        ):
+        for name, share in zip(self.names, self.shares, strict=True):
             parts.append(f"{name} {100 * share / total:.3g} %")
         return ", ".join(parts)
 
@@ -68,11 +58,7 @@ ONE_FOR_ALL = WeightedChoice()
 
 @lru_cache(maxsize=64)
 def _shuffled(names: tuple[str, ...], shares: tuple[int, ...], seed: str) -> list[str]:
-    return random.Random(seed).sample(
-        names,
-        sum(shares),
-        counts=shares,
-    )
+    return random.Random(seed).sample(names, sum(shares), counts=shares)
 
 
 def parse_choice(

@@ -42,11 +42,7 @@ def _lines(table: Table, shown: Callable[[str], str]) -> Iterator[str]:
     for row in table.cells:
         cells = ""
         is_first = True
-        for cell, column in zip(
-            row,
-            table.columns,
-            strict=True,
-        ):
+        for cell, column in zip(row, table.columns, strict=True):
             cells += _html_cell(cell, column, shown, is_first=is_first)
             is_first = False
 

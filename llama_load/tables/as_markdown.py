@@ -38,11 +38,7 @@ def _unpadded(table: Table, heads: list[str], rows: list[list[str]]) -> list[str
         rule_gap = " "
 
     rules = []
-    for column, head in zip(
-        table.columns,
-        heads,
-        strict=True,
-    ):
+    for column, head in zip(table.columns, heads, strict=True):
         width = _rule_width(column, head, table.style)
         rules.append(_rule(column, width))
 

@@ -197,23 +197,13 @@ class _Shown:
 
     def _line(self, texts: Sequence[str]) -> str:
         filled = []
-        for text, width, column in zip(
-            texts,
-            self._widths,
-            self._columns,
-            strict=True,
-        ):
+        for text, width, column in zip(texts, self._widths, self._columns, strict=True):
             is_right = column.align == RIGHT
             filled.append(padded(text, width, right=is_right))
 
         return self._gap.join(filled).rstrip()
 
-    def _head(
-        self,
-        column: Column,
-        place: int,
-        line: int,
-    ) -> str:
+    def _head(self, column: Column, place: int, line: int) -> str:
         lines = column.lines or (column.name,)
         text = ""
         if line < len(lines):

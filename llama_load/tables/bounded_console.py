@@ -21,11 +21,7 @@ def bounded_console(
     """A console that is at least so wide, whatever the terminal or the environment says."""
     from rich.console import Console
 
-    console = Console(
-        file=file,
-        stderr=stderr,
-        highlight=False,
-    )
+    console = Console(file=file, stderr=stderr, highlight=False)
     width = console.width or USUAL_WIDTH
     if console.width < least_width:  # else it follows the terminal
         console.width = max(width, least_width)

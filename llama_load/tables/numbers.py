@@ -150,12 +150,7 @@ def change(ratio: float | None, digits: int = 1, *, gap: str = "") -> str:
     if ratio is None:
         return NONE
     if ratio < FACTOR_FROM:
-        return percent(
-            ratio - 1,
-            digits,
-            gap=gap,
-            sign="+",
-        )
+        return percent(ratio - 1, digits, gap=gap, sign="+")
     return f"x {ratio:.3g}"
 
 

@@ -81,11 +81,7 @@ class Table:
         for row in self.rows:
             rows.append(_without(row, places))
 
-        return replace(
-            self,
-            columns=heads,
-            rows=rows,
-        )
+        return replace(self, columns=heads, rows=rows)
 
 
 def _without(items: Sequence[_Item], places: Sequence[int]) -> list[_Item]:

@@ -47,13 +47,7 @@ def machine_sources(
 def all_sources(config: SamplerConfig, note: Callable[[str], None]) -> list[Source]:
     """Those of this machine, the servers' processes and pages, and the pages of other exporters."""
     servers = ServerProcesses(config.ports) if config.ports else None
-    tls = cache(
-        partial(
-            tls_context,
-            config.ca_file,
-            insecure=config.insecure,
-        )
-    )
+    tls = cache(partial(tls_context, config.ca_file, insecure=config.insecure))
     sources = machine_sources(
         servers, config.power_command, note, config.gpu_memory_before
     )

@@ -80,13 +80,7 @@ class Exporter(ThreadingHTTPServer):
     # of the kernel; socketserver's 5 make connections wait a second
     request_queue_size = 128
 
-    def __init__(
-        self,
-        host: str,
-        port: int,
-        page: Page,
-        token: str | None,
-    ) -> None:
+    def __init__(self, host: str, port: int, page: Page, token: str | None) -> None:
         """Raises OSError if it cannot listen there."""
         self.page = page
         self.token = token

@@ -122,12 +122,7 @@ class NvidiaGpus(Source):
                 labels.append((name, value))
         return tuple(labels)
 
-    def _ask(
-        self,
-        number: int,
-        what: str,
-        function: Callable[[], Any],
-    ) -> Any:
+    def _ask(self, number: int, what: str, function: Callable[[], Any]) -> Any:
         """An answer of the driver; None where the GPU does not support the question.
 
         It is not asked that again.

@@ -102,15 +102,7 @@ class PowerCommand(Source):
                     )
                 continue  # that was the end after the line of the last sample
 
-            if (
-                newest
-                and not select.select(
-                    [self._out],
-                    [],
-                    [],
-                    0,
-                )[0]
-            ):
+            if newest and not select.select([self._out], [], [], 0)[0]:
                 self._has_answered = True
                 return newest
             if time.monotonic() >= deadline_s or len(self._rest) > MOST_LINE_BYTES:
@@ -147,12 +139,7 @@ class PowerCommand(Source):
 
     def _receive(self, within_s: float) -> bool:
         """Take what has been printed, waiting for it; whether it was the last."""
-        if not select.select(
-            [self._out],
-            [],
-            [],
-            max(0.0, within_s),
-        )[0]:
+        if not select.select([self._out], [], [], max(0.0, within_s))[0]:
             return False
         piece = os.read(self._out, MOST_LINE_BYTES)
         self._rest += piece

@@ -66,12 +66,7 @@ class SampleFile:
         self._slow_down_at = most_bytes // 2
         self.slow_down = 1
 
-    def add(
-        self,
-        source: str,
-        t_ns: int,
-        values: Iterable[Value],
-    ) -> None:
+    def add(self, source: str, t_ns: int, values: Iterable[Value]) -> None:
         """The values of a source at an instant. Raises OSError if the disk refuses."""
         with self._lock:
             series = self._sources.setdefault(source, {})
@@ -88,12 +83,7 @@ class SampleFile:
                     ):
                         left_out += 1
                         continue
-                    state = _State(
-                        self._series,
-                        value,
-                        t_ns,
-                        t_ns,
-                    )
+                    state = _State(self._series, value, t_ns, t_ns)
                     series[metric, labels] = state
                     self._series += 1
                     self._write(["series", state.number, source, metric, dict(labels)])

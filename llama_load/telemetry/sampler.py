@@ -36,12 +36,7 @@ class SourceThread(threading.Thread):
     A source that blocks delays no other one.
     """
 
-    def __init__(
-        self,
-        source: Source,
-        file: SampleFile,
-        interval_s: float,
-    ) -> None:
+    def __init__(self, source: Source, file: SampleFile, interval_s: float) -> None:
         super().__init__(daemon=True)
         self._source = source
         self._file = file

@@ -387,10 +387,7 @@ def _ended_early() -> Run:
     """--until and --abort-if."""
     until = UntilEnd("p90_ttft: 10%", 32, 104.0, 0.08, ended_early=True)
     return _run(
-        _rows(),
-        until=until,
-        aborted_by=Aborted("failed>0.1", 0.25),
-        end="aborted",
+        _rows(), until=until, aborted_by=Aborted("failed>0.1", 0.25), end="aborted"
     )
 
 

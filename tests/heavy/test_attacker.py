@@ -10,11 +10,7 @@ import pytest
 from tests.conftest import REPOSITORY
 from tests.searching import SECONDS, SEED
 
-pytestmark = [
-    pytest.mark.heavy,
-    pytest.mark.search,
-    pytest.mark.timeout(SECONDS + 300),
-]
+pytestmark = [pytest.mark.heavy, pytest.mark.search, pytest.mark.timeout(SECONDS + 300)]
 
 
 def attacker(*words: str) -> subprocess.CompletedProcess[str]:

@@ -25,11 +25,7 @@ from tests.namespaces import Network, hosts_on_a_bridge
 from tests.searching import SECONDS, SEED, seeds
 from tests.swarms import wait_until
 
-pytestmark = [
-    pytest.mark.heavy,
-    pytest.mark.search,
-    pytest.mark.timeout(SECONDS + 300),
-]
+pytestmark = [pytest.mark.heavy, pytest.mark.search, pytest.mark.timeout(SECONDS + 300)]
 
 MASTER = 1
 WORKERS = (2, 3, 4)

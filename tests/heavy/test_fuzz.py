@@ -14,11 +14,7 @@ import pytest
 from tests.searching import SECONDS, SEED
 from tests.transcripts import errors, timed, titled
 
-pytestmark = [
-    pytest.mark.heavy,
-    pytest.mark.search,
-    pytest.mark.timeout(SECONDS + 300),
-]
+pytestmark = [pytest.mark.heavy, pytest.mark.search, pytest.mark.timeout(SECONDS + 300)]
 
 
 def test_nothing_that_a_server_sends_raises(tmp_path: Path) -> None:

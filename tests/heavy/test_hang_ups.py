@@ -67,11 +67,7 @@ def test_slots_that_are_freed_late_are_timed(run_locust: Run) -> None:
         freeing["freed"] + freeing["unknown"],
         freeing["stuck"],
         freeing["late"],
-    ) == (
-        aborted,
-        0,
-        0,
-    )
+    ) == (aborted, 0, 0)
     assert freeing["unknown"] <= 1
     assert freeing["median_ms"] > 300
     assert freeing["median_ms"] - freeing["resolution_ms"] < 400

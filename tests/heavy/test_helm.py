@@ -167,10 +167,7 @@ def test_values_go_where_they_belong(render: Render) -> None:
     assert (
         master["resources"]["limits"]["memory"],
         worker["resources"]["limits"]["memory"],
-    ) == (
-        "9Gi",
-        "1Gi",
-    )
+    ) == ("9Gi", "1Gi")
     spec = made["Job", "llama-load-worker"]["spec"]
     assert (spec["parallelism"], spec["completions"]) == (7, 7)
     assert made["PodDisruptionBudget", "llama-load"]["spec"]["minAvailable"] == 8

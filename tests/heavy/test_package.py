@@ -47,8 +47,7 @@ def run_elsewhere(command: list[str], folder: Path, timeout_s: float = 150) -> s
 
 
 @pytest.mark.parametrize(
-    "version",
-    [pytest.param("3.11", marks=pytest.mark.real), "3.12", "3.13", "3.14"],
+    "version", [pytest.param("3.11", marks=pytest.mark.real), "3.12", "3.13", "3.14"]
 )
 def test_the_wheel_runs_the_demo_in_an_empty_environment(
     version: str, wheel: Path, tmp_path: Path

@@ -166,11 +166,7 @@ def test_probes_are_what_the_server_saw_and_in_no_figure_of_the_load(
         len(measured),
         summary["completed"],
         set(measured.values_of("workload")),
-    ) == (
-        24,
-        24,
-        {"document", "vision"},
-    )
+    ) == (24, 24, {"document", "vision"})
     assert summary["total_output_tokens"] == 24 * 48
     assert not [
         name for name in summary["llama_load"]["by_workload"] if "probe" in name

@@ -372,10 +372,7 @@ def test_llama_cpp_python_on_gpus(
     assert done.code in (0, 1), done.err
     head, *rows = done.table("")
     assert head == ["显卡数量", "显存 (MiB)", "每秒生成 Tokens", "每秒生成字符"]
-    assert [row[:2] for row in rows] == [
-        ["1 (not seen)", "NA"],
-        ["2 (not seen)", "NA"],
-    ]
+    assert [row[:2] for row in rows] == [["1 (not seen)", "NA"], ["2 (not seen)", "NA"]]
     fewer = done.readings("llama-cpp-python-gpus")[
         "more GPUs generate fewer tokens per second"
     ]

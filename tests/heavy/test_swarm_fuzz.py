@@ -32,11 +32,7 @@ from tests.make_records import record
 from tests.searching import SECONDS, SEED, seeds
 from tests.swarms import Stranger, Swarm, swarm
 
-pytestmark = [
-    pytest.mark.heavy,
-    pytest.mark.search,
-    pytest.mark.timeout(SECONDS + 540),
-]
+pytestmark = [pytest.mark.heavy, pytest.mark.search, pytest.mark.timeout(SECONDS + 540)]
 
 LOAD = ("-u", "2", "--num-prompts", "6", "--max-tokens", "2", "--warmup", "0")
 # A worker that is silent is given up after this time.

@@ -13,13 +13,7 @@ import pytest
 from llama_load.run_folder import load_run
 from llama_load.servers.kinds import ServerSpec
 from llama_load.servers.serving.launch import serving
-from tests.conftest import (
-    REPOSITORY,
-    Finished,
-    Simulated,
-    environment,
-    run_to_the_end,
-)
+from tests.conftest import REPOSITORY, Finished, Simulated, environment, run_to_the_end
 
 pytestmark = pytest.mark.heavy
 FAKE = Path(__file__).parent.parent / "telemetry" / "fake_nvml.c"

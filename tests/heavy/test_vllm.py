@@ -264,10 +264,7 @@ def test_openais_responses_and_anthropics_messages(
         assert (
             records.values_of("prompt_token_source"),
             records.values_of("token_source"),
-        ) == (
-            ["usage"],
-            ["usage"],
-        )
+        ) == (["usage"], ["usage"])
         assert records.numbers("output_tokens").tolist() == [16.0] * 12
         assert (records.numbers("token_events") > 1).all()
         assert (records.numbers("ttft_ms") > 0).all()
@@ -308,10 +305,7 @@ def test_embeddings_and_reranking(
     assert (
         records.values_of("prompt_token_source"),
         records.values_of("token_source"),
-    ) == (
-        ["usage"],
-        [],
-    )
+    ) == (["usage"], [])
 
 
 def test_tokens_that_come_five_at_a_time(

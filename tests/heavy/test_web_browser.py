@@ -237,10 +237,7 @@ def test_a_report_opens_in_its_sandbox(browser: Any, page: LlmPage) -> None:
     page.wait_for("idle", timeout_s=60)
     with opened(
         browser, f"{page.url}/runs/{run}/report.html{TOKEN_QUERY}", offline=False
-    ) as (
-        tab,
-        log,
-    ):
+    ) as (tab, log):
         tab.locator("iframe").wait_for()
         report = tab.frames[1]
         until(report, "document.documentElement?.dataset.charts !== undefined")

@@ -102,10 +102,7 @@ def looked_at(
                 assert violations(tab, axe) == [], (state, width, scheme)
                 assert tab.evaluate(
                     "document.documentElement.scrollWidth <= innerWidth"
-                ), (
-                    state,
-                    width,
-                )
+                ), (state, width)
         assert [
             fault
             for fault in log.faults

@@ -310,9 +310,7 @@ def test_what_inspect_calls_usable_is_what_a_run_would_take(
 
 
 def test_inspect_counts_a_sample_of_a_large_file_and_says_so(
-    capsys: pytest.CaptureFixture[str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(inspection, "SAMPLE", 200)
     file = conversations(tmp_path / "many.json", [(42, 42)] * 201)

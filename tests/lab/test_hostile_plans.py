@@ -97,12 +97,7 @@ def test_merges_and_numbers_are_those_of_yaml() -> None:
     assert found["n"] == [31, 3, 15, 1000, -3, 1500.0, 0.5, float("inf"), None, True]
     assert parse_yaml(
         "[1:30, 2024-01-02, '5', !!str 5]", "plan", Faults("plan")
-    ).plain() == [
-        "1:30",
-        "2024-01-02",
-        "5",
-        "5",
-    ]
+    ).plain() == ["1:30", "2024-01-02", "5", "5"]
 
 
 def test_a_large_plan_is_refused_unread(tmp_path: Path) -> None:

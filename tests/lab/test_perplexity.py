@@ -220,10 +220,7 @@ def test_the_estimate_of_llama_perplexity_is_read(tmp_path: Path) -> None:
     program.chmod(program.stat().st_mode | stat.S_IXUSR)
     assert perplexity_of(
         str(program), Path("m.gguf"), Path("t.txt"), 256, ["-ngl", "9"]
-    ) == {
-        "perplexity": 4.0,
-        "perplexity_error": 0.1,
-    }
+    ) == {"perplexity": 4.0, "perplexity_error": 0.1}
     assert (tmp_path / "asked").read_text() == "-m m.gguf -f t.txt -c 256 -ngl 9\n"
     program.write_text("#!/bin/sh\nkill -9 $$\n")
     with pytest.raises(

@@ -15,12 +15,7 @@ from llama_load.ground.bundled import bundled
 from llama_load.ground.errors import UsageError
 from llama_load.lab.sweep.cells import conditions
 from llama_load.lab.sweep.grammar import COMMANDS, FIT, KINDS, URL
-from llama_load.lab.sweep.plan_origin import (
-    HARMLESS,
-    SHOWN,
-    is_own,
-    what_it_starts,
-)
+from llama_load.lab.sweep.plan_origin import HARMLESS, SHOWN, is_own, what_it_starts
 from llama_load.lab.sweep.read_plan import read_plan
 from llama_load.loadgen.options.flag import Kind
 from llama_load.outside import foreign_files

@@ -167,11 +167,7 @@ def test_loads_are_shown_as_people_write_them() -> None:
         load_text(1, "users"),
         load_text(4096, "users"),
         load_text(32.6228, "requests/s"),
-    ] == [
-        "1 user",
-        "4096 users",
-        "32.6 requests/s",
-    ]
+    ] == ["1 user", "4096 users", "32.6 requests/s"]
 
 
 def test_a_share_of_exactly_nine_tenths_meets_the_goal() -> None:

@@ -118,11 +118,7 @@ load: [{{tests: [pp512, tg128], depth: [0, 4096], num-prompts: 3}}]
         flags[0]["input-len"],
         flags[0]["output-len"],
         flags[0]["cache-prompt"],
-    ) == (
-        512,
-        1,
-        "off",
-    )
+    ) == (512, 1, "off")
     # 129 tokens are 128 decoding steps
     assert (flags[1]["output-len"], flags[1]["num-prompts"]) == (129, 3)
     # the depth is what the cache holds

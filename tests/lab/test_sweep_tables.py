@@ -147,10 +147,7 @@ def test_repeats_are_one_row_with_their_spread_and_the_best_is_marked() -> None:
 def test_equal_figures_have_no_best() -> None:
     assert cells([row("4", 10.0), row("8", 10.001)], "threads, output_throughput")[
         :2
-    ] == [
-        ["4", "10.00"],
-        ["8", "10.00"],
-    ]
+    ] == [["4", "10.00"], ["8", "10.00"]]
 
 
 def test_a_failed_cell_is_na_with_its_reason_and_ranks_nobody() -> None:
@@ -516,12 +513,7 @@ def test_the_last_value_of_a_flag_on_a_command_line_counts() -> None:
         argument(words, "-t"),
         argument(words, "-ngl"),
         argument((), "-t"),
-    ) == (
-        "8",
-        "4",
-        "",
-        "",
-    )
+    ) == ("8", "4", "", "")
 
 
 def test_results_of_llama_bench_become_rows(tmp_path: Path) -> None:
@@ -538,23 +530,13 @@ def test_results_of_llama_bench_become_rows(tmp_path: Path) -> None:
         first.fact("size"),
         first.fact("params"),
         first.fact("backend"),
-    ) == (
-        "pp512",
-        "636.10 MiB",
-        "1.10 B",
-        "CPU",
-    )
+    ) == ("pp512", "636.10 MiB", "1.10 B", "CPU")
     assert (
         first.fact("arg:-ngl"),
         first.fact("threads"),
         first.samples["ts"],
         first.place,
-    ) == (
-        "99",
-        "2",
-        [57.0, 59.0],
-        7,
-    )
+    ) == ("99", "2", [57.0, 59.0], 7)
     assert (second.fact("test"), second.samples["ts"]) == ("tg128 @ d4096", [27.86])
 
 
@@ -655,10 +637,7 @@ def test_gpus_that_telemetry_did_not_see_are_named(tmp_path: Path) -> None:
     text = "servers: {a: {vllm: {model: m, env: {CUDA_VISIBLE_DEVICES: '0,1'}}}}\nload: {u: 1}"
     (cell,) = expand(plan(text))
     (tmp_path / "run.json").write_text("{}")
-    for by_gpu, expected in (
-        ([], "2 (not seen)"),
-        ([{"vram_peak_mib": 1.0}] * 2, "2"),
-    ):
+    for by_gpu, expected in (([], "2 (not seen)"), ([{"vram_peak_mib": 1.0}] * 2, "2")):
         telemetry = {"server_cpu_cores": 1.0, "by_gpu": by_gpu}
         summary = {"completed": 1, "llama_load": {"telemetry": telemetry}}
         (tmp_path / "summary.json").write_text(json.dumps(summary))
@@ -688,6 +667,4 @@ def test_rows_that_are_not_ranked_for_one_reason_share_a_note() -> None:
         cause = f"CLIENT-BOUND: others used {used} % (python {used} %, cc 3 %)"
         rows.append(row(threads, 10.0, is_ranked=False, cause=cause))
     notes = cells(rows, "threads, output_throughput")[-1]
-    assert notes == [
-        "† all rows: not ranked: CLIENT-BOUND: others used 55 to 79 %",
-    ]
+    assert notes == ["† all rows: not ranked: CLIENT-BOUND: others used 55 to 79 %"]

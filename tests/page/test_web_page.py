@@ -179,12 +179,7 @@ def test_start_watch_results_and_start_again(page: LlmPage, server: Simulated) -
         like["num_prompts"],
         like["max_tokens"],
         like["label"],
-    ) == (
-        "3",
-        "9",
-        "5",
-        "one",
-    )
+    ) == ("3", "9", "5", "one")
     assert (like["host"], like["api_key"], like["workload"]) == (server.url, "", "")
     framed = page.get(f"/compare?run={first}&run={second}")
     assert (

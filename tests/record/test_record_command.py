@@ -175,9 +175,7 @@ def talked(url: str) -> tuple[int, int]:
 
 @pytest.mark.heavy
 def test_the_cached_share_of_a_replayed_digest_is_that_of_the_recording(
-    tiny_model: Path,
-    tmp_path: Path,
-    run_locust: Callable[..., Finished],
+    tiny_model: Path, tmp_path: Path, run_locust: Callable[..., Finished]
 ) -> None:
     """Within 2 %, on the real llama-server, one request at a time. Each run has a fresh server.
     Catches a digest whose replay shares other beginnings than the prompts did, as llama-server's

@@ -13,21 +13,9 @@ from hypothesis import strategies as st
 
 from llama_load.record import exchange_copies
 from llama_load.record import relay as module
-from llama_load.record.http_framing import (
-    MOST_LINES,
-    Body,
-    End,
-    Head,
-    MessageReader,
-)
+from llama_load.record.http_framing import MOST_LINES, Body, End, Head, MessageReader
 from llama_load.servers.local_ports import free_port
-from tests.record.relayed import (
-    RESET,
-    RawServer,
-    connected,
-    received,
-    relayed,
-)
+from tests.record.relayed import RESET, RawServer, connected, received, relayed
 from tests.waiting import until
 
 HEAD = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n"

@@ -449,10 +449,7 @@ def test_the_number_of_workers_stands_in_one_place(
     assert (
         jobs["llama-load-worker"]["parallelism"],
         jobs["llama-load-worker"]["completions"],
-    ) == (
-        7,
-        7,
-    )
+    ) == (7, 7)
     env = jobs["llama-load-master"]["template"]["spec"]["containers"][0]["env"]
     assert {"name": "LOCUST_EXPECT_WORKERS", "value": "7"} in env
 

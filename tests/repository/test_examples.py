@@ -51,8 +51,7 @@ def test_results_reach_other_programs(
     )
     server = simulate("--first-token-ms", "20", "--interval-ms", "5")
     done = run_locust(
-        *(server.url, "--num-prompts", "3", "--max-tokens", "4"),
-        locustfile=Path(files),
+        *(server.url, "--num-prompts", "3", "--max-tokens", "4"), locustfile=Path(files)
     )
     assert done.code == 0, done.err
     verdict, figures, folder = json.loads((tmp_path / "notes-mlflow").read_text())

@@ -11,12 +11,7 @@ import ast
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from tests.repository.source import (
-    name_in_package,
-    nodes_of,
-    package_files,
-    written,
-)
+from tests.repository.source import name_in_package, nodes_of, package_files, written
 
 DOORS = ("outside/foreign_files.py", "outside/foreign_json.py")
 CALLS = {

@@ -9,13 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import (
-    REPOSITORY,
-    SHAREGPT,
-    Simulated,
-    environment,
-    locust_command,
-)
+from tests.conftest import REPOSITORY, SHAREGPT, Simulated, environment, locust_command
 
 SHOW = "import sys; print(*sys.modules)"
 # Locust itself imports flask, requests and jinja2.

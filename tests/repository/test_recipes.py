@@ -164,10 +164,7 @@ def test_a_new_flag_takes_at_most_three_files(run_locust: Run, package: Path) ->
         assert done.summary["completed"] == 2, done.err
         assert [
             body["top_k"] for path, body in server.bodies if path.startswith("/v1/chat")
-        ] == [
-            3,
-            3,
-        ]
+        ] == [3, 3]
         assert done.manifest["options"]["top_k"] == "3"
         wrong = run_locust(
             server.url, *arguments, PYTHONPATH=str(package), LLAMA_LOAD_TOP_K="none"

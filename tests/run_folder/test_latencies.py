@@ -429,12 +429,7 @@ def test_cancelled_requests_are_neither_success_nor_failure() -> None:
         figures.failed,
         figures.cancelled,
         figures.failure_ratio,
-    ) == (
-        1,
-        0,
-        1,
-        0.0,
-    )
+    ) == (1, 0, 1, 0.0)
     assert figures.distributions["ttft"].count == 1
 
 

@@ -75,8 +75,7 @@ def template_of_ended(word: str) -> Path:
     writer = RunWriter(folder, about)
     writer.append([record(0, model=word), record(1, model=word)])
     write_server_files(
-        folder,
-        [ServerFiles((f"{word}\n", ""), [word], f"llama-server --alias {word}")],
+        folder, [ServerFiles((f"{word}\n", ""), [word], f"llama-server --alias {word}")]
     )
     (folder / SAMPLES).write_bytes(samples(word))
     write_telemetry(folder)

@@ -6,14 +6,7 @@ import json
 from functools import lru_cache
 from typing import Any
 
-from tests.search.answers import (
-    CALL_BEGIN,
-    CONTENT,
-    TOOL_CALL,
-    Answer,
-    Piece,
-    Reported,
-)
+from tests.search.answers import CALL_BEGIN, CONTENT, TOOL_CALL, Answer, Piece, Reported
 from tests.search.case import LLAMA_SERVER, Case
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -60,11 +53,7 @@ def refusal(status: int) -> bytes:
     body = b'{"error": {"message": "the server is busy"}}'
     return (
         b"HTTP/1.1 %d Busy\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%b"
-        % (
-            status,
-            len(body),
-            body,
-        )
+        % (status, len(body), body)
     )
 
 

@@ -6,13 +6,7 @@ from __future__ import annotations
 import numpy as np
 
 from llama_load.run_folder import Manifest
-from tests.search.answers import (
-    CALL_BEGIN,
-    REASONING,
-    TOOL_CALL,
-    Answer,
-    Piece,
-)
+from tests.search.answers import CALL_BEGIN, REASONING, TOOL_CALL, Answer, Piece
 from tests.search.case import LLAMA_SERVER, OPENAI, Case, Change
 from tests.search.count_flaws import joined
 from tests.search.dialect import chunk

@@ -101,12 +101,7 @@ def test_a_record_has_both_instants() -> None:
         found.token_events,
         found.output_chars,
         found.output_bytes,
-    ) == (
-        1,
-        2,
-        3,
-        3,
-    )
+    ) == (1, 2, 3, 3)
 
 
 def test_tpot_is_of_the_tokens_after_the_first_visible_one() -> None:
@@ -179,12 +174,7 @@ def test_finish_on_the_last_token_and_usage_with_choices() -> None:
         reader.finish_reason,
         prompt_of(reader),
         output_of(reader),
-    ) == (
-        "ab",
-        "length",
-        (7, "usage"),
-        (2, "usage"),
-    )
+    ) == ("ab", "length", (7, "usage"), (2, "usage"))
 
 
 @pytest.mark.parametrize(
@@ -431,17 +421,11 @@ def test_tokens_of_several_choices_are_those_of_all() -> None:
     ]
     assert output_of(
         read(*events, '{"choices":[],"usage":{"completion_tokens":6}}')
-    ) == (
-        6,
-        "usage",
-    )
+    ) == (6, "usage")
     # Less than an event each is none of theirs either.
     assert output_of(
         read(*events, '{"choices":[],"usage":{"completion_tokens":3}}')
-    ) == (
-        4,
-        "events",
-    )
+    ) == (4, "events")
     one = '{"choices":[],"usage":{"completion_tokens":2},"timings":{"predicted_n":2}}'
     assert output_of(read(*events, one, one)) == (4, "events")
 
@@ -551,11 +535,7 @@ def test_a_whole_number_written_as_a_float_is_that_number() -> None:
         prompt_of(reader),
         output_of(reader),
         checked_counts(reader).cached_tokens,
-    ) == (
-        (7, "usage"),
-        (2, "usage"),
-        3,
-    )
+    ) == ((7, "usage"), (2, "usage"), 3)
     assert reader.timings.prompt_n is None
 
 
@@ -623,11 +603,7 @@ def test_hidden_reasoning_came_before_the_first_event() -> None:
         counts.output_tokens,
         counts.reasoning_tokens,
         counts.first_event_tokens,
-    ) == (
-        50,
-        40,
-        41,
-    )
+    ) == (50, 40, 41)
     shown = checked_counts(
         read(
             '{"choices":[{"delta":{"reasoning":"hm"}}]}', choice(0, "b", "stop"), usage
@@ -863,11 +839,7 @@ def test_a_doubted_usage_leaves_the_word_to_timings() -> None:
         counts.prompt_tokens,
         counts.prompt_token_source,
         counts.processed_tokens,
-    ) == (
-        10,
-        "timings",
-        7,
-    )
+    ) == (10, "timings", 7)
     assert counts.doubt.count(";") == 1
 
 

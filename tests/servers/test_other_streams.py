@@ -135,11 +135,7 @@ def test_a_native_completion_ends_with_stop() -> None:
     }
     assert read(
         reader, {"content": "a", "stop": False}, {"content": "b", "stop": False}, last
-    ) == [
-        True,
-        True,
-        False,
-    ]
+    ) == [True, True, False]
     assert (reader.text, reader.finish_reason) == ("ab", "length")
     counts = checked_counts(reader)
     assert (counts.prompt_tokens, counts.output_tokens) == (5, 2)

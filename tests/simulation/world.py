@@ -19,13 +19,7 @@ import gevent
 
 from llama_load.loadgen.swarm.messages import short_name
 from llama_load.run_folder.observed.record import CANCELLED
-from tests.simulation.faults import (
-    HARMLESS,
-    KINDS,
-    Fault,
-    drawn_faults,
-    may_lose,
-)
+from tests.simulation.faults import HARMLESS, KINDS, Fault, drawn_faults, may_lose
 from tests.simulation.kept import kept_too_much
 from tests.simulation.machines import Machine, Server, spooled_ids
 from tests.simulation.master_process import MasterProcess, Plan, WatchedRun
@@ -127,12 +121,7 @@ class World:
         # Drawn apart, so that the other choices of a seed stay what they are.
         chance = Random(f"users of {name}, seed {self.seed}")
         worker = WorkerProcess(
-            name,
-            self.loop,
-            machine,
-            self.server,
-            self.master.machine,
-            chance=chance,
+            name, self.loop, machine, self.server, self.master.machine, chance=chance
         )
         worker.holds_open = self.holds_open
         worker.link = Link(

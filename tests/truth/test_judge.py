@@ -338,11 +338,7 @@ def test_letters_and_suites() -> None:
     assert {each.id[0] for each in CASES.values() if each.quick} == set("TAQWCFSRP")
     assert [
         each.id for each in chosen(list(CASES.values()), ["T1", "percentiles"])
-    ] == [
-        "P1",
-        "P2",
-        "T1",
-    ]
+    ] == ["P1", "P2", "T1"]
     with pytest.raises(Problem, match="no suite or case 'T99'"):
         chosen(list(CASES.values()), ["T99"])
 

@@ -122,9 +122,7 @@ def test_files_of_a_client_are_one_column_and_the_newest_of_a_case_counts() -> N
     assert text.index("| A1 ") < text.index("| T2 ") < text.index("| T10 ")
 
 
-def test_the_table_has_errors_of_ttft_with_their_intervals(
-    tmp_path: Path,
-) -> None:
+def test_the_table_has_errors_of_ttft_with_their_intervals(tmp_path: Path) -> None:
     """Median 2 of 1, 2 and 9; a star where only distributions are compared; a void run says
     nothing."""
     late = case("T1", "void", void="the server | was late", findings=[of_ttft(7)])

@@ -72,10 +72,7 @@ def test_the_server_sends_its_schedule_and_logs_it(tmp_path: Path) -> None:
     log = read_log(tmp_path / "log")
     assert [
         (each.request_id, each.outcome, each.output_tokens) for each in log.entries
-    ] == [
-        ("one", "ok", 5),
-        ("two", "ok", 3),
-    ]
+    ] == [("one", "ok", 5), ("two", "ok", 3)]
     for entry in log.entries:
         (ttft,) = true_values(entry, "ttft")
         (e2el,) = true_values(entry, "e2el")

@@ -206,9 +206,5 @@ LLAMA_LOAD = Table(
         "--metric-percentiles": 1,
         "--run-dir": 1,
     },
-    defaults={
-        "prompt_tokens": "1024",
-        "tokens": "128",
-        "arrival": "poisson",
-    },
+    defaults={"prompt_tokens": "1024", "tokens": "128", "arrival": "poisson"},
 )

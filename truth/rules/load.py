@@ -109,11 +109,7 @@ def lateness(case: Case, log: Log, result: Result) -> list[Finding]:
 
 
 def _lateness(
-    truth: float,
-    shown: str,
-    limit: float,
-    level: Level,
-    values: tuple[float, ...] = (),
+    truth: float, shown: str, limit: float, level: Level, values: tuple[float, ...] = ()
 ) -> Finding:
     figure = "lateness of the arrivals, p99, ms"
     return Finding(figure, number(truth), shown, number(limit), level, values)

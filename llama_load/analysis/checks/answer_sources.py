@@ -130,11 +130,7 @@ def _by_turn(records: Records, kinds: NDArray[np.int64]) -> NDArray[np.int64]:
     """These kinds, parted by the number of the turn."""
     turns = np.nan_to_num(records.numbers("turn")).astype(np.int64)
     both = np.column_stack((kinds, turns))
-    _, parted = np.unique(
-        both,
-        axis=0,
-        return_inverse=True,
-    )
+    _, parted = np.unique(both, axis=0, return_inverse=True)
     return parted.ravel()
 
 
@@ -354,12 +350,6 @@ def _kinds(records: Records) -> NDArray[np.int64]:
     numbers: dict[tuple[object, ...], int] = {}
     kinds = [
         numbers.setdefault(kind, len(numbers))
-        for kind in zip(
-            *columns,
-            is_later,
-            has_image,
-            calls,
-            strict=True,
-        )
+        for kind in zip(*columns, is_later, has_image, calls, strict=True)
     ]
     return np.array(kinds, dtype=np.int64)

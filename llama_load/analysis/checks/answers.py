@@ -129,13 +129,7 @@ def merged(evidence: Evidence) -> Iterator[Check]:
         text += f"; ends that came so make mean {E2EL} {ends.shifts[E2EL]:.0%} larger"
     spoils = tuple(dict.fromkeys((*spoils, *late_ends)))
     yield replace(
-        limited(
-            "merged_ratio",
-            ratio,
-            text,
-            advice=advice,
-            spoils=spoils,
-        ),
+        limited("merged_ratio", ratio, text, advice=advice, spoils=spoils),
         limit=limit,
         ok=ratio <= limit,
     )
@@ -181,9 +175,7 @@ def first_merged(evidence: Evidence) -> Iterator[Check]:
     tpot = ok.numbers("tpot_ms")
     usual = float(np.nanmedian(tpot)) if not np.isnan(tpot).all() else 0.0
     earliest = np.where(
-        late,
-        np.maximum(ttft - came.events * np.fmax(tpot, usual), 0.0),
-        ttft,
+        late, np.maximum(ttft - came.events * np.fmax(tpot, usual), 0.0), ttft
     )
     measured, least = (
         _ttft_figures(values, evidence.percentiles) for values in (ttft, earliest)
@@ -201,12 +193,7 @@ def first_merged(evidence: Evidence) -> Iterator[Check]:
         if _is_alone(evidence)
         else None
     )
-    yield limited(
-        "first_merged_shift",
-        falls[name],
-        text,
-        advice=advice,
-    )
+    yield limited("first_merged_shift", falls[name], text, advice=advice)
 
 
 def _ttft_figures(
@@ -235,10 +222,7 @@ def _expected_merged(evidence: Evidence, ok: Records) -> NDArray[np.float64]:
         accepted = np.where(np.isnan(accepted), share * tokens, accepted)
 
     own_events = np.fmin(events, tokens)
-    with np.errstate(
-        divide="ignore",
-        invalid="ignore",
-    ):
+    with np.errstate(divide="ignore", invalid="ignore"):
         merged = np.clip((accepted - (tokens - own_events)) / own_events, 0.0, 1.0)
     return np.where(np.isnan(merged), 0.0, merged)
 

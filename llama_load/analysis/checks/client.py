@@ -43,13 +43,7 @@ def late(evidence: Evidence) -> Iterator[Check]:
     value, which = _high(values, evidence)
     text = f"scheduled requests were sent late: {which} {value:.2f} ms, max {values.max():.2f} ms"
     limit = OWN_SHARE * (evidence.gap_ms or 0.0)
-    yield limited(
-        "late_p99_ms",
-        value,
-        text,
-        limit=limit,
-        advice=_advice(evidence),
-    )
+    yield limited("late_p99_ms", value, text, limit=limit, advice=_advice(evidence))
 
 
 def own_delay(evidence: Evidence) -> Check:
@@ -174,11 +168,7 @@ def asked_later(evidence: Evidence, lag_p99_ms: float | None) -> Check:
     text += f"{later_ms / e2el_ms:.1%}"
     ratio = later_ms / e2el_ms
     return limited(
-        name,
-        ratio,
-        text,
-        advice=_advice(evidence),
-        bound=Bound(ratio=ratio),
+        name, ratio, text, advice=_advice(evidence), bound=Bound(ratio=ratio)
     )
 
 

@@ -156,9 +156,4 @@ def failures(evidence: Evidence) -> Check:
             for failure_class in classes
         )
     advice = "" if any(failure_class.hint for failure_class in classes) else None
-    return limited(
-        "failure_ratio",
-        figures.failure_ratio,
-        text,
-        advice=advice,
-    )
+    return limited("failure_ratio", figures.failure_ratio, text, advice=advice)

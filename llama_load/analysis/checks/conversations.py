@@ -52,9 +52,7 @@ def late_turns(evidence: Evidence) -> Iterator[Check]:
     parents = {
         conversation
         for conversation, agent in zip(
-            conversations,
-            records.strings("agent"),
-            strict=True,
+            conversations, records.strings("agent"), strict=True
         )
         if agent is not None
     }

@@ -61,12 +61,7 @@ def count_gap(evidence: Evidence) -> Check:
     elif worst.several:
         text += ", with the text of several tokens each"
     spoils = (ITL,) if worst.ratio <= MOVES_COUNTS else None
-    return limited(
-        name,
-        worst.ratio,
-        text,
-        spoils=spoils,
-    )
+    return limited(name, worst.ratio, text, spoils=spoils)
 
 
 def tool_calls(evidence: Evidence) -> Iterator[Check]:
@@ -198,13 +193,7 @@ def uncounted_output(evidence: Evidence) -> Iterator[Check]:
     advice = None
     if not by_events.any():
         advice = "see which program rewrites usage"
-    yield limited(
-        "uncounted_ratio",
-        short.ratio,
-        text,
-        advice=advice,
-        detects=DETECTS,
-    )
+    yield limited("uncounted_ratio", short.ratio, text, advice=advice, detects=DETECTS)
 
 
 def _asked_of_whole(of: Records, by_events: NDArray[np.bool_]) -> NDArray[np.float64]:
@@ -272,12 +261,7 @@ def uncounted_prompts(evidence: Evidence) -> Iterator[Check]:
         text = f"{quantity(len(of), 'prompt')} have tokens of usual length; fewer would show from a factor of {LONG:g} on"
         # A tokenizer's count of the same prompts shows 2 % (`shortened_prompt_ratio`).
         detects = DETECTS if evidence.cache.estimated else None
-        yield limited(
-            "uncounted_prompt_ratio",
-            short.ratio,
-            text,
-            detects=detects,
-        )
+        yield limited("uncounted_prompt_ratio", short.ratio, text, detects=detects)
         return
     text = f"the server reports {short.tokens:.0f} prompt tokens, where the texts have about {short.expected:.0f}"
     cached = float(np.nansum(of.numbers("cached_tokens")))

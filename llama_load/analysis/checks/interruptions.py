@@ -206,13 +206,7 @@ def _check_of_moved(moved: Moved, text: str, advice: str | None) -> Check:
     spoils = moved.beyond(MARKED_PART * limit) if moved.largest > limit else ()
     if moved.shifts.get(E2EL, 0.0) > LIMITS[NAME].limit:
         text += f"; mean {E2EL} moves by {moved.shifts[E2EL]:.0%}"
-    return limited(
-        NAME,
-        moved.largest,
-        text,
-        advice=advice,
-        spoils=spoils,
-    )
+    return limited(NAME, moved.largest, text, advice=advice, spoils=spoils)
 
 
 def _sentence(found: Outliers, own_ms: np.ndarray, name: str) -> str:

@@ -65,12 +65,7 @@ def short_answers(evidence: Evidence) -> Iterator[Check]:
         if by_length
         else None
     )
-    yield limited(
-        "short_answer_ratio",
-        short / int(counted.sum()),
-        text,
-        advice=advice,
-    )
+    yield limited("short_answer_ratio", short / int(counted.sum()), text, advice=advice)
 
 
 def cut_by_context(evidence: Evidence) -> Check:
@@ -143,12 +138,7 @@ def _ended_by_a_limit(ok: Records) -> Iterator[Check]:
         advice = "look for a time limit of the gateway or the server"
     else:
         return
-    yield limited(
-        "clipped_answer_ratio",
-        float(rows.mean()),
-        text,
-        advice=advice,
-    )
+    yield limited("clipped_answer_ratio", float(rows.mean()), text, advice=advice)
 
 
 def long_answers(evidence: Evidence) -> Iterator[Check]:

@@ -353,12 +353,7 @@ def _shifts(
     }
     if not np.isnan(ttft_ms := answered.numbers("ttft_ms")).all():
         first_ms = (first - started)[has_first] / NS_PER_MS
-        shifts[TTFT] = cut_shift(
-            ttft_ms,
-            first_ms,
-            waited_ms[~has_first],
-            percentiles,
-        )
+        shifts[TTFT] = cut_shift(ttft_ms, first_ms, waited_ms[~has_first], percentiles)
     return shifts
 
 

@@ -63,14 +63,7 @@ def other_programs(evidence: Evidence) -> Iterator[Check]:
         advice = (
             f"{OTHERS_WAY_ON}: an engine behind a gateway, which cannot be seen, would"
         )
-    yield limited(
-        NAME,
-        shares.others,
-        text,
-        limit=limit,
-        advice=advice,
-        bound=SLOWER,
-    )
+    yield limited(NAME, shares.others, text, limit=limit, advice=advice, bound=SLOWER)
 
 
 def server_waits(evidence: Evidence) -> Iterator[Check]:

@@ -34,11 +34,7 @@ NOT_CAUSED = frozenset(
 )
 # Prompts that came from a cache, and the checks that see what this does to latencies.
 CACHED = frozenset(
-    (
-        "cached_prompt_ratio",
-        "server_cache_hit_ratio",
-        "repeated_prompt_ratio",
-    )
+    ("cached_prompt_ratio", "server_cache_hit_ratio", "repeated_prompt_ratio")
 )
 OF_CACHED = frozenset(
     (

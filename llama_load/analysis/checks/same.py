@@ -44,11 +44,7 @@ from llama_load.run_folder.observed.record import OK
 from llama_load.run_folder.observed.records import Records
 
 # Of series that are no latencies.
-_UNITS = {
-    THROUGHPUT: "tok/s",
-    EQUAL_WORK: "of the usual",
-    EQUAL_TURN: "of the usual",
-}
+_UNITS = {THROUGHPUT: "tok/s", EQUAL_WORK: "of the usual", EQUAL_TURN: "of the usual"}
 # Parts of a run that are looked at alone: by these columns, the largest of each, from this number
 # of requests on, for changes above this factor. (More looks find more by chance.) And the most
 # requests whose gaps are looked at, where requests are too few.
@@ -103,12 +99,7 @@ def _cold_start(cold: ColdStart) -> Check:
         text += f", and {cold.overtook} of {quantity(cold.later, 'later request')} got theirs before it"
         advice = "raise --warmup; where that does not help, the server lets a prompt wait for those of "
         advice += "other slots: raise its -b and -ub"
-        return limited(
-            "cold_start_ratio",
-            cold.ratio,
-            text,
-            advice=advice,
-        )
+        return limited("cold_start_ratio", cold.ratio, text, advice=advice)
     if cold.is_cold:
         return limited("cold_start_ratio", cold.ratio, text)
     text += f"; from {cold.least_ms:.0f} ms on it would be called a cold start"
@@ -281,12 +272,7 @@ def _unchanged(result: Constancy, requests: str) -> Check:
     text = f"no change by {_factor(detects)} or more in a third of the time"
     if detects > LIMITS[CHANGED].most_detects:
         text = f"{requests} show only changes by {_factor(detects)} or more in a third of the time"
-    return limited(
-        CHANGED,
-        1.0,
-        f"{text} ({', '.join(by_name)})",
-        detects=detects,
-    )
+    return limited(CHANGED, 1.0, f"{text} ({', '.join(by_name)})", detects=detects)
 
 
 def _factor(value: float) -> str:

@@ -168,12 +168,7 @@ def _served(
         )
 
 
-def _beyond(
-    served: int,
-    error: int,
-    least: int,
-    most: int,
-) -> float:
+def _beyond(served: int, error: int, least: int, most: int) -> float:
     """How far a count lies outside the range even with its rounding error, relative to the range's
     nearer end."""
     if served > most:
@@ -374,13 +369,7 @@ def unexplained(evidence: Evidence) -> Iterator[Check]:
     elif _saves_explain(evidence, unexplained_ms):
         text += f": {_saved(evidence)}"
         advice = f"start it with {NO_PROMPT_CACHE}"
-        yield limited(
-            "unexplained_ratio",
-            share,
-            text,
-            limit=limit,
-            advice=advice,
-        )
+        yield limited("unexplained_ratio", share, text, limit=limit, advice=advice)
     else:
         text += ": another client on the server, a proxy or the network"
         yield limited("unexplained_ratio", share, text, limit=limit)

@@ -78,7 +78,4 @@ def _detection_limit(check: Check, requests: int, t: Translate) -> str:
     """The smallest change that would have been named."""
     text = t("with {count} requests a slowdown below {factor} x would not show")
     factor = f"{check.detects:.1f}"
-    return text.format(
-        count=requests,
-        factor=factor,
-    )
+    return text.format(count=requests, factor=factor)

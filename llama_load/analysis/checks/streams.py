@@ -69,12 +69,7 @@ def held_back(evidence: Evidence) -> Iterator[Check]:
         return
     spoils = {name: None for each in held for name in each.spoils}
     text += ": something held them back"
-    yield limited(
-        HELD,
-        max(each.ratio for each in held),
-        text,
-        spoils=tuple(spoils),
-    )
+    yield limited(HELD, max(each.ratio for each in held), text, spoils=tuple(spoils))
 
 
 @dataclass(frozen=True, slots=True)

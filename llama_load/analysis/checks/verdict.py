@@ -155,12 +155,7 @@ def judge(evidence: Evidence, stages: Sequence[StageFigures] = ()) -> Verdict:
         if bad
         else _headline_of_valid(checks, evidence.figures.completed)
     )
-    return Verdict(
-        words[0],
-        checks,
-        words,
-        _with_shared_machine(headline, checks),
-    )
+    return Verdict(words[0], checks, words, _with_shared_machine(headline, checks))
 
 
 def stage_checks(evidence: Evidence) -> list[Check]:
@@ -178,14 +173,7 @@ def _of_run(evidence: Evidence, stages: Sequence[StageFigures]) -> list[Check]:
     to the stages."""
     if not stages:
         return _of_each(evidence)
-    checks = _of_each(
-        replace(
-            evidence,
-            is_steady=False,
-            cut_ns=None,
-            users=None,
-        )
-    )
+    checks = _of_each(replace(evidence, is_steady=False, cut_ns=None, users=None))
     kept = [check for check in checks if check.name != CHANGED]
     return [*kept, *same.over_stages([stage.main for stage in stages])]
 

@@ -56,12 +56,7 @@ class Ratio:
         one_sided = t_tail(abs(self.log) / self.error, self.freedom)
         return min(1.0, 2 * one_sided)
 
-    def found_from(
-        self,
-        power: float,
-        judged: int = 1,
-        limit: float = 1.0,
-    ) -> float:
+    def found_from(self, power: float, judged: int = 1, limit: float = 1.0) -> float:
         """The least ratio that would have been found beyond `limit` with this power.
 
         At this scatter and number of runs:

@@ -88,19 +88,9 @@ def on_common_requests(runs: Sequence[MeasuredRun]) -> OnCommon | None:
     restricted = []
     for run, answers in zip(runs, known, strict=True):
         chosen = list(answers.of(common))
-        judged = _restricted(
-            run,
-            chosen,
-            len(asked),
-            is_same=is_same,
-        )
+        judged = _restricted(run, chosen, len(asked), is_same=is_same)
         restricted.append(judged)
-    return OnCommon(
-        restricted,
-        len(common),
-        len(asked),
-        is_same,
-    )
+    return OnCommon(restricted, len(common), len(asked), is_same)
 
 
 def failed_alone(run: MeasuredRun) -> bool:

@@ -117,11 +117,7 @@ class Comparison:
         took_turns = not any(against_order(base, side) for side in others)
         is_proof = self.has_repeats and took_turns
 
-        return next_commands(
-            self.sides,
-            self.reasons,
-            is_proof=is_proof,
-        )
+        return next_commands(self.sides, self.reasons, is_proof=is_proof)
 
     def is_unreliable(self, side: int) -> bool:
         """Whether a side is not ranked in anything, by itself."""
@@ -237,18 +233,9 @@ def _changes(
 
     p_values = [ratio.p_value() for ratio in ratios.values()]
     adjusted = holm(p_values)
-    for (judged, ratio), p in zip(
-        ratios.items(),
-        adjusted,
-        strict=True,
-    ):
+    for (judged, ratio), p in zip(ratios.items(), adjusted, strict=True):
         metric, index = judged
-        changes[metric.key, index] = _judged(
-            metric,
-            ratio,
-            p,
-            len(ratios),
-        )
+        changes[metric.key, index] = _judged(metric, ratio, p, len(ratios))
 
     return changes
 
@@ -263,13 +250,7 @@ def _judged(
 
     outcome = _outcome(metric, ratio, p)
 
-    return Change(
-        outcome,
-        ratio.ratio,
-        ratio.interval,
-        p,
-        found_from,
-    )
+    return Change(outcome, ratio.ratio, ratio.interval, p, found_from)
 
 
 def _outcome(metric: Metric, ratio: Ratio | RatioWithZeros, p: float) -> str:

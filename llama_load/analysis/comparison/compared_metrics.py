@@ -98,22 +98,11 @@ def metric_of(key: str) -> Metric | None:
     figure = FIGURE_BY_KEY.get(key)
     if figure is not None:
         name = _without_unit(figure.line) or key.replace("_", " ")
-        return Metric(
-            key,
-            name,
-            figure.unit,
-            figure.better,
-        )
+        return Metric(key, name, figure.unit, figure.better)
     resource = _TELEMETRY.get(key)
     if resource is not None:
         name = _without_unit(resource.line)
-        return Metric(
-            key,
-            name,
-            "",
-            LOWER,
-            decimals=resource.decimals,
-        )
+        return Metric(key, name, "", LOWER, decimals=resource.decimals)
 
     match = _STATISTIC.fullmatch(key)
     if match is None:
@@ -133,14 +122,7 @@ def metric_of(key: str) -> Metric | None:
     if match["p"]:
         percentile = float(match["p"])
 
-    return Metric(
-        key,
-        name,
-        "ms",
-        better,
-        latency.key,
-        percentile,
-    )
+    return Metric(key, name, "ms", better, latency.key, percentile)
 
 
 def _without_unit(line: str) -> str:

@@ -84,12 +84,7 @@ def run_of(result: Mapping[str, Any], name: str, part: str = "") -> MeasuredRun:
         )
 
     if isinstance(result.get(OURS), dict):
-        return _own_run(
-            result,
-            summary_of(result),
-            name,
-            part,
-        )
+        return _own_run(result, summary_of(result), name, part)
     if part:
         raise UsageError(f"{name} has no stages; name it without #{part}")
 

@@ -137,12 +137,7 @@ def judge_gates(
     against: dict[tuple[Gate, int], str] = {}
     places = list(product(gates, range(1, len(sides))))
     for gate, index in places:
-        why = _against(
-            gate.metric,
-            sides,
-            index,
-            reasons,
-        )
+        why = _against(gate.metric, sides, index, reasons)
         ratio = ratio_between(sides[0], sides[index], gate.metric.key)
         if why is not None or ratio is None:
             against[gate, index] = why or "it needs two runs a side or more"
@@ -153,13 +148,7 @@ def judge_gates(
     for (gate, _), ratio in ratios.items():
         p_values.append(gate.p_beyond(ratio))
 
-    adjusted = dict(
-        zip(
-            ratios,
-            holm(p_values),
-            strict=True,
-        )
-    )
+    adjusted = dict(zip(ratios, holm(p_values), strict=True))
 
     results = []
     for gate, index in places:
@@ -171,22 +160,9 @@ def judge_gates(
             base_runs = _runs_with_values(sides[0], gate)
             other_runs = _runs_with_values(sides[index], gate)
             runs = (base_runs, other_runs)
-            judged = _Judged(
-                gate,
-                ratios[place],
-                adjusted[place],
-                len(ratios),
-                runs,
-            )
+            judged = _Judged(gate, ratios[place], adjusted[place], len(ratios), runs)
             outcome, text = judged.result()
-        results.append(
-            GateResult(
-                gate,
-                sides[index].label,
-                outcome,
-                text,
-            )
-        )
+        results.append(GateResult(gate, sides[index].label, outcome, text))
     return results
 
 

@@ -122,11 +122,7 @@ def _of_one(index: int, side: Side) -> Iterator[Reason]:
 
         why = flawed[0].why or " and ".join(flawed[0].words)
         text = f"{_side_with_runs(side, flawed)}: {why}"
-        yield Reason(
-            text,
-            (index,),
-            flags=flags,
-        )
+        yield Reason(text, (index,), flags=flags)
 
     for latency, runs in blurred.items():
         named = _side_with_runs(side, runs)
@@ -181,13 +177,7 @@ class _Pair:
     def _reason(
         self, text: str, kind: str, *, latency: str = "", flags: tuple[str, ...] = ()
     ) -> Reason:
-        return Reason(
-            text,
-            self.indices,
-            latency,
-            flags,
-            kind,
-        )
+        return Reason(text, self.indices, latency, flags, kind)
 
     def _common_runs(self) -> Iterator[Reason]:
         common = (self.a.identities & self.b.identities) - {""}
@@ -324,12 +314,7 @@ class _Pair:
                 f"and {1 - reused_b:.0%} of those of {self.b.label}"
             )
             flags = ("--connection-reuse", "off")
-            yield self._reason(
-                text,
-                "connections",
-                latency="ttft",
-                flags=flags,
-            )
+            yield self._reason(text, "connections", latency="ttft", flags=flags)
 
     def _other_clients(self) -> Iterator[Reason]:
         """Another machine of the client has another network to the server.

@@ -261,11 +261,7 @@ def _plan(manifest: Manifest, roles: FlagRoles) -> str:
         sorted(_data(manifest.prompts)),
         flags,
     ]
-    plan_json = json.dumps(
-        plan,
-        sort_keys=True,
-        default=str,
-    )
+    plan_json = json.dumps(plan, sort_keys=True, default=str)
     return hashlib.sha256(plan_json.encode()).hexdigest()
 
 
@@ -414,13 +410,7 @@ def _samples(table: Path, stage: int | None) -> dict[str, NDArray[np.float64]]:
     for key in (*_SAMPLED, "itl"):
         batches_of[key] = []
 
-    columns = record_columns(
-        *_SAMPLED.values(),
-        "itl_ms",
-        "status",
-        "warmup",
-        "stage",
-    )
+    columns = record_columns(*_SAMPLED.values(), "itl_ms", "status", "warmup", "stage")
     try:
         with open_table(table, columns, WHOLE_TABLE) as opened:
             for batch in opened.batches:

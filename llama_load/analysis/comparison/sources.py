@@ -105,11 +105,7 @@ def _parse(argument: str) -> _Named:
         raise UsageError(f"{argument!r} names nothing; write [LABEL=]PATH[,PATH…]")
 
     name = label or Path(rest.partition(",")[0]).name or rest
-    return _Named(
-        printable(name),
-        sources,
-        is_labelled=bool(label),
-    )
+    return _Named(printable(name), sources, is_labelled=bool(label))
 
 
 def _words_or_paths(text: str) -> list[str]:

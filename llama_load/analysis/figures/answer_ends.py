@@ -105,12 +105,7 @@ def timed_out(ok: Records) -> NDArray[np.bool_]:
     took_ms = np.where(first_ns < 0, np.nan, (last_ns - first_ns) / NS_PER_MS)
     judged = _ended_themselves(ok) & (took_ms > 0)
     events = ok.numbers("token_events")
-    found = _at_limit(
-        ok,
-        took_ms,
-        took_ms / np.maximum(1.0, events - 1),
-        judged,
-    )
+    found = _at_limit(ok, took_ms, took_ms / np.maximum(1.0, events - 1), judged)
     if found is None or found.is_a_limit:
         return _rows(found, ok)
 
@@ -128,12 +123,7 @@ def cut_at_a_size(ok: Records) -> NDArray[np.bool_]:
     chars = ok.numbers("output_chars")
     judged = _ended_themselves(ok) & (chars > 0)
     events = np.maximum(1.0, ok.numbers("token_events"))
-    found = _at_limit(
-        ok,
-        chars,
-        chars / events,
-        judged,
-    )
+    found = _at_limit(ok, chars, chars / events, judged)
     if found is None or (found.is_a_limit and found.others > 0):
         return _rows(found, ok)
 

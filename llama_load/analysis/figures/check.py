@@ -164,10 +164,4 @@ def limited(
 
 def information(name: str, value: float | None, text: str) -> Check:
     """A check without a limit: it is reported and never changes the verdict."""
-    return Check(
-        name,
-        value,
-        None,
-        True,
-        text,
-    )
+    return Check(name, value, None, True, text)

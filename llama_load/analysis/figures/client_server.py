@@ -56,23 +56,9 @@ def side_by_side(records: Records, counters: ServerCounters | None) -> list[Side
         ("prompt tokens", "prompt_tokens", counters.prompt_tokens),
     ):
         if server is not None:
-            pairs.append(
-                SidePair(
-                    name,
-                    total(ok.numbers(column)),
-                    server,
-                    coarse=True,
-                )
-            )
+            pairs.append(SidePair(name, total(ok.numbers(column)), server, coarse=True))
     if counters.requests is not None:
-        pairs.append(
-            SidePair(
-                "requests",
-                len(records),
-                counters.requests,
-                coarse=True,
-            )
-        )
+        pairs.append(SidePair("requests", len(records), counters.requests, coarse=True))
     return pairs
 
 
@@ -131,12 +117,7 @@ def _of_histograms(ok: Records, times: ServerTimes) -> list[SidePair]:
             coarse=True,
         ),
         SidePair(IN_QUEUE, None, times.queue_ms / times.requests, coarse=True),
-        SidePair(
-            PREFILL,
-            None,
-            times.prefill_ms / times.requests,
-            coarse=True,
-        ),
+        SidePair(PREFILL, None, times.prefill_ms / times.requests, coarse=True),
     ]
 
 

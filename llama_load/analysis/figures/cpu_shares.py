@@ -83,11 +83,7 @@ def cpu_shares(health: Sequence[WorkerHealth]) -> CpuShares | None:
         for workers in machines(health)
         if (shares := CpuShares.of(workers)) is not None
     ]
-    return max(
-        every,
-        key=lambda shares: shares.machine,
-        default=None,
-    )
+    return max(every, key=lambda shares: shares.machine, default=None)
 
 
 def machines(health: Sequence[WorkerHealth]) -> list[list[WorkerHealth]]:

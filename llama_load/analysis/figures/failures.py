@@ -39,22 +39,12 @@ def failure_classes(evidence: Evidence) -> list[FailureClass]:
     begun_ns = int(records.instants("started_mono_ns").min())
     counts = Counter(failed.strings("status"))
     return [
-        _class(
-            kind,
-            failed.where(failed.equals("status", kind)),
-            begun_ns,
-            evidence,
-        )
+        _class(kind, failed.where(failed.equals("status", kind)), begun_ns, evidence)
         for kind, _ in counts.most_common()
     ]
 
 
-def _class(
-    kind: str,
-    own: Records,
-    begun_ns: int,
-    evidence: Evidence,
-) -> FailureClass:
+def _class(kind: str, own: Records, begun_ns: int, evidence: Evidence) -> FailureClass:
     ended_s = (own.instants("ended_mono_ns") - begun_ns) / NS_PER_S
     messages = Counter(text or "" for text in own.strings("error"))
     examples = [

@@ -97,13 +97,7 @@ def moved_by(
     if stops_streams:
         stood_ms = _overlap_ms(first_ns, last_ns, begin_ns, end_ns)
 
-    return _moved(
-        ok,
-        waited_ms,
-        stood_ms,
-        percentiles=percentiles,
-        is_open=is_open,
-    )
+    return _moved(ok, waited_ms, stood_ms, percentiles=percentiles, is_open=is_open)
 
 
 def moved_without(
@@ -115,13 +109,7 @@ def moved_without(
     """
     waited_ms = np.minimum(waited_ms, np.nan_to_num(ok.numbers("ttft_ms"), nan=np.inf))
     stood_ms = np.zeros(len(ok))
-    return _moved(
-        ok,
-        waited_ms,
-        stood_ms,
-        percentiles=percentiles,
-        is_open=is_open,
-    )
+    return _moved(ok, waited_ms, stood_ms, percentiles=percentiles, is_open=is_open)
 
 
 def moved_at_the_end(
@@ -132,13 +120,7 @@ def moved_at_the_end(
     All 100 answers ended 40 ms late, E2EL is 400 ms with it: mean E2EL moves by 10 %.
     """
     waited_ms = np.zeros(len(ok))
-    return _moved(
-        ok,
-        waited_ms,
-        late_ms,
-        percentiles=percentiles,
-        is_open=is_open,
-    )
+    return _moved(ok, waited_ms, late_ms, percentiles=percentiles, is_open=is_open)
 
 
 def _moved(

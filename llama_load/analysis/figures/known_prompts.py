@@ -23,11 +23,7 @@ def _reporting(records: Records) -> NDArray[np.bool_]:
     hosts = records.strings("host")
     known = {
         host
-        for host, has in zip(
-            hosts,
-            records.has("cached_tokens"),
-            strict=True,
-        )
+        for host, has in zip(hosts, records.has("cached_tokens"), strict=True)
         if has
     }
     return np.array([host in known for host in hosts], dtype=np.bool_)

@@ -173,11 +173,7 @@ class PromptTable:
         self.judged = self.answered & ~self.is_meant
         heads = (
             evidence.head_tokens.get(host, 0) if at in WITH_TEMPLATE else BEGIN_TOKENS
-            for host, at in zip(
-                self.hosts,
-                endpoints,
-                strict=True,
-            )
+            for host, at in zip(self.hosts, endpoints, strict=True)
         )
         slack = [
             _with_slack(tokens or 0, estimated=evidence.estimated) for tokens in shared
@@ -191,11 +187,7 @@ class PromptTable:
         self.order = np.argsort(self.started_ns, kind="stable")
         # For each row the first earlier row with the same prompt to the same server, warm-ups
         # included; -1: none.
-        self.earlier = np.full(
-            len(self.digests),
-            -1,
-            dtype=np.int64,
-        )
+        self.earlier = np.full(len(self.digests), -1, dtype=np.int64)
         first: dict[tuple[object, str], int] = {}
         for row in self.order.tolist():
             if self.digests[row] is not None:
@@ -345,10 +337,7 @@ def _common_beginnings(common: CommonBeginnings | None) -> list[Check]:
     text += (
         "all text; the server does not report whether a cache answered these beginnings"
     )
-    return [
-        information(name, common.ratio, text),
-        *_help(common.ratio, " perhaps"),
-    ]
+    return [information(name, common.ratio, text), *_help(common.ratio, " perhaps")]
 
 
 def _hits_share(prompts: PromptTable, counters: ServerCounters | None) -> float | None:

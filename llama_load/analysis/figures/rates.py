@@ -32,12 +32,7 @@ def token_times_ns(
     spread evenly over its token events. vLLM's own bench counts events, which under load may hold
     several tokens.
     """
-    for batch in ok.batches(
-        *COLUMNS,
-        "event_tokens",
-        "output_tokens",
-        "ended_mono_ns",
-    ):
+    for batch in ok.batches(*COLUMNS, "event_tokens", "output_tokens", "ended_mono_ns"):
         is_streamed = batch.has("first_token_mono_ns")
         if is_streamed.any():
             yield _event_times_ns(batch.where(is_streamed))

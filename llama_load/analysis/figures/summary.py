@@ -330,10 +330,7 @@ def _vllm_tpot_ms(ok: Records) -> NDArray[np.float64]:
     Source: benchmarks/serve.py, calculate_metrics."""
     took_ms = ok.numbers("e2el_ms") - ok.numbers("ttft_ms")
     tokens = ok.numbers("output_tokens")
-    with np.errstate(
-        divide="ignore",
-        invalid="ignore",
-    ):
+    with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(tokens > 1, took_ms / (tokens - 1), np.nan)
 
 
@@ -343,11 +340,7 @@ def _speculation(ok: Records) -> Speculation | None:
     drafted = _sum(ok.numbers("draft_tokens"))
     accepted = _sum(ok.numbers("draft_accepted"))
     return (
-        Speculation(
-            drafted,
-            accepted or 0,
-            tokens=_sum(ok.numbers("output_tokens")),
-        )
+        Speculation(drafted, accepted or 0, tokens=_sum(ok.numbers("output_tokens")))
         if drafted
         else None
     )

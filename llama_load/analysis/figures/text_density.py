@@ -129,12 +129,7 @@ def shortage_of_turns(
         return None
     own = float(tokens[rows].sum())
     right = own - counted + more
-    return Shortage(
-        rows,
-        own,
-        right,
-        float(tokens[~rows].sum()) + right,
-    )
+    return Shortage(rows, own, right, float(tokens[~rows].sum()) + right)
 
 
 def _first_turns(

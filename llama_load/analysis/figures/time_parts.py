@@ -380,11 +380,9 @@ def _gaps(records: Records, prefills: Intervals) -> dict[str, Durations]:
         weights = (None, gaps_ms, shared, gaps_ms * shared)
         for name, weight in zip(names, weights, strict=True):
             columns[name].append(
-                np.bincount(
-                    request,
-                    weights=weight,
-                    minlength=len(batch),
-                ).astype(np.float64)
+                np.bincount(request, weights=weight, minlength=len(batch)).astype(
+                    np.float64
+                )
             )
     return {
         name: np.concatenate(pieces) if pieces else np.zeros(0)

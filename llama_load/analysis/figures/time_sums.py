@@ -76,12 +76,7 @@ def sum_up(parts: RequestParts) -> TimeParts | None:
         sum_ms = float(counted[key][known].sum())
         share = sum_ms / total_ms if total_ms > 0 else 0.0
         sums[key] = (
-            PartSum(
-                sum_ms,
-                share,
-                sum_ms / count,
-                int(known.sum()),
-            )
+            PartSum(sum_ms, share, sum_ms / count, int(known.sum()))
             if known.any()
             else None
         )
@@ -91,12 +86,7 @@ def sum_up(parts: RequestParts) -> TimeParts | None:
         & ~np.isnan(counted["prefill"])
     )
     if not known.any():
-        return TimeParts(
-            count,
-            total_ms,
-            sums,
-            _shared_decode(counted),
-        )
+        return TimeParts(count, total_ms, sums, _shared_decode(counted))
     rest = float((counted["network"] + counted["unattributed"])[known].mean())
     rest += max(0.0, float(counted["queue_excess"][known].mean()))
     return TimeParts(

@@ -332,10 +332,7 @@ def as_seen(records: Records, counts: TokenCounts) -> Records:
     events = records.numbers("token_events")
     took_ms = records.numbers("e2el_ms") - records.numbers("ttft_ms")
     between = np.where(fallen, events - 1, counts.span.likely)
-    with np.errstate(
-        divide="ignore",
-        invalid="ignore",
-    ):
+    with np.errstate(divide="ignore", invalid="ignore"):
         tpot = np.where(
             (between > 0) & records.equals("status", OK), took_ms / between, np.nan
         )

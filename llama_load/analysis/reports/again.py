@@ -54,11 +54,7 @@ def report_again(
         announce("computing the figures", len(run.records))
         run, fault = _complete(run, spools)
         reports = write_reports(analyze(run), language)
-        show(
-            reports,
-            sys.stdout,
-            with_block=with_block,
-        )
+        show(reports, sys.stdout, with_block=with_block)
         announce("writing report.html", len(run.records))
         fault = fault or reports.results.run.unwritten or write_html(reports, language)
     finally:

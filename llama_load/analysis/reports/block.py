@@ -72,11 +72,7 @@ def block(results: Results) -> str:
         lines += _stage_block(results, stage)
 
     if not results.stages:
-        lines += vllm_block(
-            manifest,
-            results.total,
-            spoiled=doubts,
-        )
+        lines += vllm_block(manifest, results.total, spoiled=doubts)
 
     lines += own_sections(results)
 
@@ -106,15 +102,7 @@ def _stage_block(results: Results, stage: StageFigures) -> list[str]:
     manifest = results.run.manifest
     doubts = spoiled(manifest, results.verdict.checks, stage.figures, stage)
 
-    return [
-        title,
-        *vllm_block(
-            manifest,
-            stage.figures,
-            stage,
-            doubts,
-        ),
-    ]
+    return [title, *vllm_block(manifest, stage.figures, stage, doubts)]
 
 
 def _notes(results: Results) -> Iterable[str]:

@@ -52,11 +52,7 @@ def check_table(
         Column("", LEFT),
         Column(t("Check"), LEFT),
         Column(t("Limit")),
-        Column(
-            t("What to do"),
-            LEFT,
-            is_long=True,
-        ),
+        Column(t("What to do"), LEFT, is_long=True),
     ]
     rows: list[Row] = []
     for statement in arranged(verdict.checks):
@@ -101,11 +97,7 @@ def preflight_table(rows: Sequence[PreflightRow], t: Translate) -> Table | None:
         return None
 
     marks = {"ok": Cell("✓"), "note": Cell(""), "warning": Cell("!", tone="warning")}
-    result = Column(
-        t("Result"),
-        LEFT,
-        is_long=True,
-    )
+    result = Column(t("Result"), LEFT, is_long=True)
     heads = [Column("", LEFT), Column(t("Check"), LEFT), result]
     cells: list[Row] = []
     for row in rows:
@@ -152,11 +144,4 @@ def _wrapped_line(line: str, width: int) -> list[str]:
     """A line wrapped with its own indentation and two columns more."""
     text = line.lstrip()
     own = line.removesuffix(text)
-    return list(
-        wrapped(
-            text,
-            width,
-            own,
-            f"{own}  ",
-        )
-    )
+    return list(wrapped(text, width, own, f"{own}  "))

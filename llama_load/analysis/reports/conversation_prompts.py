@@ -202,11 +202,7 @@ def _texts_of(
 
 
 def _with_token(
-    rows: Records,
-    texts: tuple[str, str],
-    server: ServerTokens,
-    *,
-    is_changed: bool,
+    rows: Records, texts: tuple[str, str], server: ServerTokens, *, is_changed: bool
 ) -> TurnTexts:
     """The same with the first token that differs."""
     before = _body(rows, 0)

@@ -76,6 +76,5 @@ def _look_at_earlier_runs(run: Run, started_s: Mapping[str, float]) -> None:
         write_manifest(run.path, run.manifest)
     except Exception as error:
         print(
-            f"earlier runs next to {run.path} cannot be read: {error}",
-            file=sys.stderr,
+            f"earlier runs next to {run.path} cannot be read: {error}", file=sys.stderr
         )

@@ -50,16 +50,8 @@ def failure_table(failures: Sequence[FailureClass], t: Translate) -> Table | Non
         Column(t("Class"), LEFT),
         Column(t("Requests")),
         Column(t("When"), LEFT),
-        Column(
-            t("What to change"),
-            LEFT,
-            is_long=True,
-        ),
-        Column(
-            t("Most frequent messages"),
-            LEFT,
-            is_long=True,
-        ),
+        Column(t("What to change"), LEFT, is_long=True),
+        Column(t("Most frequent messages"), LEFT, is_long=True),
     ]
     rows = []
     for failure in failures:

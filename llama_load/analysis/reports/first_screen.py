@@ -159,11 +159,7 @@ def _verdict(results: Results) -> Iterator[Line]:
     for threshold in results.thresholds:
         is_in_headline = FAILED in verdict.words and threshold.text == DEFAULT
         if threshold.failed and not is_in_headline:
-            yield from _wrapped(
-                f"{threshold.line}, FAILED",
-                BAD,
-                indent="  ",
-            )
+            yield from _wrapped(f"{threshold.line}, FAILED", BAD, indent="  ")
 
 
 def _style_of(verdict: Verdict) -> str:
@@ -238,12 +234,7 @@ def _figure_lines(results: Results) -> Iterator[Line]:
 def _latency_table(results: Results) -> Table:
     manifest = results.run.manifest
     percentiles = manifest.percentiles[:MOST_PERCENTILES]
-    heads = columns(
-        "",
-        "mean",
-        "median",
-        *map(percentile_word, percentiles),
-    )
+    heads = columns("", "mean", "median", *map(percentile_word, percentiles))
     doubts = spoiled(manifest, results.verdict.checks, results.total)
 
     rows = []

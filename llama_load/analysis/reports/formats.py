@@ -135,11 +135,7 @@ def write_requests(records: Records, form: str, out: IO[bytes]) -> None:
     if form == PARQUET:
         import pyarrow.parquet as pq
 
-        pq.write_table(
-            records.table,
-            out,
-            compression="zstd",
-        )
+        pq.write_table(records.table, out, compression="zstd")
     elif form == CSV:
         _write_csv_rows(records, out)
     else:
@@ -150,12 +146,7 @@ def _write_csv_rows(records: Records, out: IO[bytes]) -> None:
     is_seen = (
         out.isatty()
     )  # foreign texts could move the cursor of a terminal, or type into it
-    text = io.TextIOWrapper(
-        out,
-        encoding="utf-8",
-        newline="",
-        write_through=True,
-    )
+    text = io.TextIOWrapper(out, encoding="utf-8", newline="", write_through=True)
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(records.table.column_names)
     for row in _plain_rows(records):

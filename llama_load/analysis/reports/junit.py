@@ -69,40 +69,21 @@ def junit(results: Results) -> str:
 
     complete = case(COMPLETE)
     if incomplete:
-        _add_outcome(
-            complete,
-            "error",
-            INCOMPLETE,
-            _missing(results.verdict.checks),
-        )
+        _add_outcome(complete, "error", INCOMPLETE, _missing(results.verdict.checks))
 
     for threshold in thresholds:
         case_of_threshold = case(threshold.threshold.requirement)
         if threshold.failed:
-            _add_outcome(
-                case_of_threshold,
-                "failure",
-                "threshold",
-                _why(threshold),
-            )
+            _add_outcome(case_of_threshold, "failure", "threshold", _why(threshold))
 
     ElementTree.indent(root)
-    document: bytes = ElementTree.tostring(
-        root,
-        encoding="utf-8",
-        xml_declaration=True,
-    )
+    document: bytes = ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)
 
     return document.decode() + "\n"
 
 
 def _add_property(properties: ElementTree.Element, name: str, value: str) -> None:
-    ElementTree.SubElement(
-        properties,
-        "property",
-        name=name,
-        value=_writable(value),
-    )
+    ElementTree.SubElement(properties, "property", name=name, value=_writable(value))
 
 
 def _missing(checks: Sequence[Check]) -> str:
@@ -130,12 +111,7 @@ def _add_outcome(
 ) -> None:
     """Jenkins and GitHub's readers show the message, GitLab the text, so the sentence is both."""
     message = _writable(message)
-    ElementTree.SubElement(
-        case,
-        kind,
-        message=message,
-        type=type_,
-    ).text = message
+    ElementTree.SubElement(case, kind, message=message, type=type_).text = message
 
 
 def _why(result: ThresholdResult) -> str:

@@ -32,11 +32,7 @@ def table_section(tables: Iterable[Table]) -> Iterator[str]:
         if table.rows:
             yield from text_lines(table, TEXT_WIDTH)
         for note in table.notes:
-            yield from wrapped(
-                f"({note})",
-                TEXT_WIDTH,
-                indent="  ",
-            )
+            yield from wrapped(f"({note})", TEXT_WIDTH, indent="  ")
 
 
 def whole(name: str, value: object) -> str:

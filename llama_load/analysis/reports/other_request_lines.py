@@ -20,11 +20,7 @@ def traffic_table(traffic: OtherTraffic, t: Translate) -> Table | None:
         Column(t("Failed"), lines=("failed",)),
         Column(t("Mean (ms)"), lines=("mean (ms)",)),
         Column(t("Max (ms)"), lines=("max (ms)",)),
-        Column(
-            t("First failure"),
-            LEFT,
-            is_long=True,
-        ),
+        Column(t("First failure"), LEFT, is_long=True),
     ]
     rows: list[Row] = []
     for request in traffic.requests:

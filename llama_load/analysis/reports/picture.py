@@ -124,13 +124,7 @@ def as_png(results: Results, scale: int = 2) -> bytes:
         x = MARGIN * scale
         y = (MARGIN + LEADING * number) * scale
         for character in line.text:
-            pen.text(
-                (x, y),
-                character,
-                fill=colour,
-                font=font,
-                stroke_width=stroke,
-            )
+            pen.text((x, y), character, fill=colour, font=font, stroke_width=stroke)
             x += CELL * cell_len(character) * scale
 
     file = io.BytesIO()

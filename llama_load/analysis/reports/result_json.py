@@ -20,12 +20,7 @@ from llama_load.analysis.figures.summary import Summary
 from llama_load.analysis.reports.check_lines import statements_json
 from llama_load.analysis.reports.sentences import sentences
 from llama_load.analysis.reports.telemetry_section import telemetry_json
-from llama_load.analysis.results.keys import (
-    by_own,
-    by_vllm,
-    flat_result,
-    uncertain,
-)
+from llama_load.analysis.results.keys import by_own, by_vllm, flat_result, uncertain
 from llama_load.analysis.results.results import Results
 from llama_load.analysis.statistics.statistics import Distribution
 from llama_load.analysis.topics import topics
@@ -86,11 +81,7 @@ def _ours(results: Results) -> dict[str, Any]:
         "recovered": results.run.recovered,
         "verdict": _verdict(results.verdict),
         "thresholds": [_threshold(result) for result in results.thresholds],
-        "uncertain": uncertain(
-            manifest,
-            results.total,
-            checks=results.verdict.checks,
-        ),
+        "uncertain": uncertain(manifest, results.total, checks=results.verdict.checks),
         **_figures(results.total),
         **by_own(results.total),
         "failures": results.failures,

@@ -130,10 +130,7 @@ def diagnosis(results: Results, t: Translate) -> str | None:
         int(target.get("slots") or 0) for target in results.run.manifest.targets
     )
     share = f"{100 * shares[largest]:.0f} %"
-    text = t(DIAGNOSES[largest]).format(
-        share=share,
-        slots=slots or t("unknown"),
-    )
+    text = t(DIAGNOSES[largest]).format(share=share, slots=slots or t("unknown"))
 
     return f"{text}."
 

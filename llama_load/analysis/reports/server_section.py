@@ -35,11 +35,7 @@ def server_lines(servers: Sequence[ServerDescription]) -> Iterable[str]:
 
         if server.ended:
             reason = server.ended.partition("\n")[0]
-            yield from wrapped(
-                f"It ended: {reason}",
-                TEXT_WIDTH,
-                indent="  ",
-            )
+            yield from wrapped(f"It ended: {reason}", TEXT_WIDTH, indent="  ")
             for line in server.ended.splitlines()[1:]:
                 yield f"  {line}"
 
@@ -82,17 +78,7 @@ def buffer_lines(server: ServerDescription) -> list[str]:
             rows.append(_buffer_row(f"{buffer.device}, draft", buffer))
 
     return text_lines(
-        Table(
-            "",
-            columns(
-                "Buffers (MiB)",
-                "model",
-                "KV",
-                "compute",
-                "sum",
-            ),
-            rows,
-        )
+        Table("", columns("Buffers (MiB)", "model", "KV", "compute", "sum"), rows)
     )
 
 

@@ -99,71 +99,24 @@ def has_figures(shared: Mapping[str, Any]) -> bool:
 
 def card(shared: Mapping[str, Any]) -> Iterator[Box | Words]:
     """The shapes of the card, from `shared_run`."""
-    yield Box(
-        0,
-        0,
-        WIDTH,
-        HEIGHT,
-        BACKGROUND,
-    )
+    yield Box(0, 0, WIDTH, HEIGHT, BACKGROUND)
     verdict = shared["llama_load"]["verdict"]
-    yield Box(
-        0,
-        0,
-        WIDTH,
-        12,
-        _colour(verdict),
-    )
+    yield Box(0, 0, WIDTH, 12, _colour(verdict))
 
     value, unit = _headline(shared)
     large = f"{value} {unit}"
     fitting = int((WIDTH - 2 * MARGIN) / (EM_A_CHAR * len(large)))
-    yield Words(
-        MARGIN,
-        130,
-        large,
-        min(LARGE, fitting),
-        is_bold=True,
-    )
-    yield Words(
-        MARGIN,
-        178,
-        _cut(load_sentence(shared)),
-        23,
-        QUIET,
-    )
+    yield Words(MARGIN, 130, large, min(LARGE, fitting), is_bold=True)
+    yield Words(MARGIN, 178, _cut(load_sentence(shared)), 23, QUIET)
     yield from _bars(shared)
 
     y = BARS_TOP + BARS_HEIGHT + 45
-    yield Words(
-        MARGIN,
-        y,
-        _cut(server_sentence(shared)),
-        23,
-    )
-    yield Words(
-        MARGIN,
-        y + 36,
-        _cut(hardware_sentence(shared)),
-        23,
-    )
+    yield Words(MARGIN, y, _cut(server_sentence(shared)), 23)
+    yield Words(MARGIN, y + 36, _cut(hardware_sentence(shared)), 23)
     headline = _cut(verdict["headline"], LONGEST_BOLD)
-    yield Words(
-        MARGIN,
-        y + 84,
-        headline,
-        23,
-        _colour(verdict),
-        is_bold=True,
-    )
+    yield Words(MARGIN, y + 84, headline, 23, _colour(verdict), is_bold=True)
     version = shared["llama_load"]["version"] or ""
-    yield Words(
-        MARGIN,
-        HEIGHT - 28,
-        f"llama-load {version} {_date(shared)}",
-        18,
-        QUIET,
-    )
+    yield Words(MARGIN, HEIGHT - 28, f"llama-load {version} {_date(shared)}", 18, QUIET)
 
 
 def _headline(shared: Mapping[str, Any]) -> tuple[str, str]:
@@ -205,26 +158,9 @@ def _bars(shared: Mapping[str, Any]) -> Iterator[Box | Words]:
     for bar in bars:
         width = max(2, round(_room(bars) * bar.value / longest))
         baseline = y + height // 2 + 8
-        yield Words(
-            MARGIN,
-            baseline,
-            bar.name,
-            23,
-        )
-        yield Box(
-            BAR_LEFT,
-            y,
-            width,
-            height,
-            bar.colour,
-        )
-        yield Words(
-            BAR_LEFT + width + 14,
-            baseline,
-            bar.text,
-            23,
-            is_bold=True,
-        )
+        yield Words(MARGIN, baseline, bar.name, 23)
+        yield Box(BAR_LEFT, y, width, height, bar.colour)
+        yield Words(BAR_LEFT + width + 14, baseline, bar.text, 23, is_bold=True)
         y += step
 
 
@@ -247,12 +183,7 @@ def _level_bars(shared: Mapping[str, Any]) -> Iterator[_Bar]:
         if level["median_ttft_ms"] is not None:
             text += f", first token {duration(level['median_ttft_ms'])}"
         name = load_name(level).partition(" ")[2]
-        yield _Bar(
-            name,
-            level["output_throughput"],
-            text,
-            BLUE,
-        )
+        yield _Bar(name, level["output_throughput"], text, BLUE)
 
 
 def _latency_bars(shared: Mapping[str, Any]) -> Iterator[_Bar]:
@@ -260,12 +191,7 @@ def _latency_bars(shared: Mapping[str, Any]) -> Iterator[_Bar]:
     for name, key, colour in BARS:
         ms = certain(shared, key)
         if ms:
-            yield _Bar(
-                name,
-                ms,
-                duration(ms),
-                colour,
-            )
+            yield _Bar(name, ms, duration(ms), colour)
 
 
 def _colour(verdict: Mapping[str, Any]) -> str:

@@ -142,11 +142,7 @@ def levels_with_output(shared: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 def level_with_most_output(shared: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """Of those whose output is certain; None where there is none."""
     levels = levels_with_output(shared)
-    return max(
-        levels,
-        key=lambda level: level["output_throughput"],
-        default=None,
-    )
+    return max(levels, key=lambda level: level["output_throughput"], default=None)
 
 
 def load_name(level: Mapping[str, Any]) -> str:

@@ -21,11 +21,7 @@ def show(reports: RunReports, out: TextIO, *, with_block: bool = False) -> None:
     """
     if not out.isatty():
         lines = [*reports.screen, Line("")]
-        print(
-            *(line.text for line in lines),
-            sep="\n",
-            file=out,
-        )
+        print(*(line.text for line in lines), sep="\n", file=out)
     elif with_block:
         _print_coloured([*reports.screen, Line("")], out)
     else:
@@ -33,11 +29,7 @@ def show(reports: RunReports, out: TextIO, *, with_block: bool = False) -> None:
         out.flush()
         return
 
-    print(
-        reports.text,
-        end="",
-        file=out,
-    )
+    print(reports.text, end="", file=out)
     print(
         f"Run folder: {printable(str(reports.results.run.path), None)}",
         file=out,

@@ -84,13 +84,7 @@ def stage_table(results: Results, t: Translate) -> Table | None:
     prompts = describe_prompts(results.repeated_prompts, same=manifest.same_prompts)
     all_notes = [f"{t('Prompts')}: {prompts}.", *notes(stages)]
 
-    return Table(
-        t("Stages"),
-        heads,
-        rows,
-        all_notes,
-        is_ranked=True,
-    )
+    return Table(t("Stages"), heads, rows, all_notes, is_ranked=True)
 
 
 def _figures_of(stage: StageFigures) -> list[float | None]:

@@ -33,11 +33,7 @@ MOST_NAME = 24
 def telemetry_json(results: Results) -> dict[str, Any]:
     """The key `telemetry`: figures of the measurement, with the GPUs in use, and of each stage."""
     by_stage = {}
-    for stage, figures in zip(
-        results.stages,
-        results.telemetry_by_stage,
-        strict=True,
-    ):
+    for stage, figures in zip(results.stages, results.telemetry_by_stage, strict=True):
         by_stage[stage.name] = _figures_json(figures)
     return _figures_json(results.telemetry) | {"by_stage": by_stage}
 
@@ -56,12 +52,7 @@ def telemetry_table(results: Results, t: Translate) -> Table | None:
 
     notes = [printable(note) for note in telemetry.notes]
 
-    return Table(
-        t("Telemetry"),
-        columns("", t("measured")),
-        rows,
-        notes,
-    )
+    return Table(t("Telemetry"), columns("", t("measured")), rows, notes)
 
 
 def gpu_table(results: Results, t: Translate) -> Table | None:

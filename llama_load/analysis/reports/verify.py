@@ -134,40 +134,16 @@ def _of_schemas(folder: Path) -> Iterator[Verified]:
 
 def _of_schema(file: str, name: str, value: Mapping[str, Any]) -> Verified:
     if result_schemas.KEY not in value:
-        return Verified(
-            file,
-            SCHEMA,
-            "none",
-            "an older version wrote it",
-            None,
-        )
+        return Verified(file, SCHEMA, "none", "an older version wrote it", None)
     version = result_schemas.version_in(value, name)
     if version is None:
         printed = _shown(value[result_schemas.KEY])
-        return Verified(
-            file,
-            SCHEMA,
-            printed,
-            f"known: {VERSIONS[name]}",
-            None,
-        )
+        return Verified(file, SCHEMA, printed, f"known: {VERSIONS[name]}", None)
 
     fault = result_schemas.fault_in(value, name, version)
     if fault is None:
-        return Verified(
-            file,
-            SCHEMA,
-            f"version {version}",
-            "follows it",
-            True,
-        )
-    return Verified(
-        file,
-        SCHEMA,
-        f"version {version}",
-        _shown(fault),
-        False,
-    )
+        return Verified(file, SCHEMA, f"version {version}", "follows it", True)
+    return Verified(file, SCHEMA, f"version {version}", _shown(fault), False)
 
 
 def _of_columns(file: Path) -> Verified:
@@ -177,53 +153,23 @@ def _of_columns(file: Path) -> Verified:
             columns = table.columns.names
             written = table.metadata.get(result_schemas.PARQUET_KEY)
     except OSError as error:
-        return Verified(
-            TABLE,
-            SCHEMA,
-            "none",
-            error.strerror or str(error),
-            None,
-        )
+        return Verified(TABLE, SCHEMA, "none", error.strerror or str(error), None)
     if written is None:
-        return Verified(
-            TABLE,
-            SCHEMA,
-            "none",
-            "an older version wrote it",
-            None,
-        )
+        return Verified(TABLE, SCHEMA, "none", "an older version wrote it", None)
 
     newest = VERSIONS[REQUESTS]
     known = {str(number).encode(): number for number in range(1, newest + 1)}
     version = known.get(written)
     if version is None:
         printed = _shown(written.decode("utf-8", "replace"))
-        return Verified(
-            TABLE,
-            SCHEMA,
-            printed,
-            f"known: {newest}",
-            None,
-        )
+        return Verified(TABLE, SCHEMA, printed, f"known: {newest}", None)
 
     wanted = result_schemas.schema_of(REQUESTS, version)["properties"]
     missing = ", ".join(sorted(set(wanted) - set(columns)))
     if missing:
         why = _shown(f"no {missing}")
-        return Verified(
-            TABLE,
-            SCHEMA,
-            f"version {version}",
-            why,
-            False,
-        )
-    return Verified(
-        TABLE,
-        SCHEMA,
-        f"version {version}",
-        "follows it",
-        True,
-    )
+        return Verified(TABLE, SCHEMA, f"version {version}", why, False)
+    return Verified(TABLE, SCHEMA, f"version {version}", "follows it", True)
 
 
 def _of_records(results: Results) -> Iterator[Verified]:
@@ -232,13 +178,7 @@ def _of_records(results: Results) -> Iterator[Verified]:
     written = run.manifest.records
     rows = len(run.records)
     if written is None:
-        yield Verified(
-            "run.json",
-            "rows and digest",
-            "none",
-            f"{rows} rows",
-            None,
-        )
+        yield Verified("run.json", "rows and digest", "none", f"{rows} rows", None)
     else:
         yield Verified(
             "run.json", "rows", str(written.rows), str(rows), rows == written.rows
@@ -246,22 +186,10 @@ def _of_records(results: Results) -> Iterator[Verified]:
 
     changed = run.changed or []
     for sentence in changed:
-        yield Verified(
-            "requests.parquet",
-            "records",
-            "as written",
-            sentence,
-            False,
-        )
+        yield Verified("requests.parquet", "records", "as written", sentence, False)
 
     if run.changed is not None and not changed:
-        yield Verified(
-            "requests.parquet",
-            "records",
-            "as written",
-            "as written",
-            True,
-        )
+        yield Verified("requests.parquet", "records", "as written", "as written", True)
 
     digests = run.manifest.digests or {}
     for name in DIGESTED:
@@ -281,22 +209,10 @@ def _of_file(folder: Path, name: str, digest: str) -> Verified:
         holds = sha256_of(folder / name, MOST_FILE_BYTES) == digest
     except (OSError, TooLarge) as error:
         why = _shown_reason(error)
-        return Verified(
-            name,
-            "the file",
-            "as written",
-            why,
-            False,
-        )
+        return Verified(name, "the file", "as written", why, False)
 
     how = "as written" if holds else "was changed after it was written"
-    return Verified(
-        name,
-        "the file",
-        "as written",
-        how,
-        holds,
-    )
+    return Verified(name, "the file", "as written", how, holds)
 
 
 def _shown_reason(error: Exception) -> str:
@@ -318,34 +234,17 @@ def _of_page(folder: Path, results: Results) -> Iterator[Verified]:
     except FileNotFoundError:
         return
     except (OSError, TooLarge) as error:
-        yield Verified(
-            PAGE,
-            "the file",
-            _shown_reason(error),
-            "a page",
-            None,
-        )
+        yield Verified(PAGE, "the file", _shown_reason(error), "a page", None)
         return
 
     found = _LANGUAGE.search(printed)
     language = found[1].decode() if found else ""
     if language not in LANGUAGES:
-        yield Verified(
-            PAGE,
-            "language",
-            printable(language, MOST_CHARS),
-            "n/a",
-            False,
-        )
+        yield Verified(PAGE, "language", printable(language, MOST_CHARS), "n/a", False)
         return
 
     short = short_markdown(first_screen(results))
-    page = html_page(
-        results,
-        block(results),
-        language,
-        short,
-    )
+    page = html_page(results, block(results), language, short)
     yield from _of_text(folder, PAGE, [page], results.run.manifest.label)
 
 
@@ -376,13 +275,7 @@ def _of_summary(folder: Path, results: Results) -> Iterator[Verified]:
         ) from None
     except ValueError as error:
         why = printable(str(error), MOST_CHARS)
-        yield Verified(
-            SUMMARY,
-            "the file",
-            why,
-            "a JSON object",
-            False,
-        )
+        yield Verified(SUMMARY, "the file", why, "a JSON object", False)
         return
 
     text = msgspec.json.encode(result_json(results)).decode()
@@ -400,13 +293,7 @@ def _of_summary(folder: Path, results: Results) -> Iterator[Verified]:
     if printed_count > MOST_LINES + 2 * computed_count:
         printed_text = f"{printed_count:,} values"
         computed_text = f"{computed_count:,} values"
-        yield Verified(
-            SUMMARY,
-            "every value",
-            printed_text,
-            computed_text,
-            False,
-        )
+        yield Verified(SUMMARY, "every value", printed_text, computed_text, False)
         return
 
     yield from _values("", printed, computed)
@@ -437,13 +324,7 @@ def _values(name: str, printed: Any, computed: Any) -> Iterator[Verified]:
     else:
         holds = _are_equal(printed, computed)
         shown_name = printable(name, MOST_NAME_CHARS)
-        yield Verified(
-            SUMMARY,
-            shown_name,
-            _shown(printed),
-            _shown(computed),
-            holds,
-        )
+        yield Verified(SUMMARY, shown_name, _shown(printed), _shown(computed), holds)
 
 
 def _member(
@@ -458,21 +339,9 @@ def _member(
     if key in printed and key in computed:
         yield from _values(name, printed[key], computed[key])
     elif key in printed:
-        yield Verified(
-            SUMMARY,
-            shown_name,
-            _shown(printed[key]),
-            "not computed",
-            None,
-        )
+        yield Verified(SUMMARY, shown_name, _shown(printed[key]), "not computed", None)
     else:
-        yield Verified(
-            SUMMARY,
-            shown_name,
-            "not printed",
-            _shown(computed[key]),
-            None,
-        )
+        yield Verified(SUMMARY, shown_name, "not printed", _shown(computed[key]), None)
 
 
 def _are_equal(printed: Any, computed: Any) -> bool:
@@ -508,13 +377,7 @@ def _of_text(
     try:
         data = read_foreign(folder / name, inside=folder)
     except (OSError, TooLarge) as error:
-        yield Verified(
-            name,
-            "the file",
-            _shown_reason(error),
-            "a text",
-            None,
-        )
+        yield Verified(name, "the file", _shown_reason(error), "a text", None)
         return
 
     printed = data.decode("utf-8", "replace").splitlines()
@@ -570,13 +433,7 @@ def _differing_lines(
 
         before = _on_one_line(printed[start:end])
         after = _on_one_line(computed[other_start:other_end])
-        yield Verified(
-            name,
-            f"line {start + 1}",
-            _shown(before),
-            _shown(after),
-            False,
-        )
+        yield Verified(name, f"line {start + 1}", _shown(before), _shown(after), False)
 
 
 def _on_one_line(lines: list[str]) -> str | None:

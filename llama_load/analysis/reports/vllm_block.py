@@ -95,12 +95,7 @@ def _mark(key: str, spoiled: Collection[str]) -> str:
 
 
 def _section(latency: Latency, figures: Summary, spoiled: Collection[str]) -> list[str]:
-    lines = distribution_lines(
-        latency.name,
-        latency.key,
-        figures,
-        spoiled,
-    )
+    lines = distribution_lines(latency.name, latency.key, figures, spoiled)
     return [headline(latency.title, "-"), *lines]
 
 

@@ -78,12 +78,7 @@ def write_reports(
         run = replace(results.run, unwritten=results.run.unwritten or fault)
         results = replace(results, run=run)
 
-    return RunReports(
-        results,
-        text,
-        summary,
-        first_screen(results, has_page=has_page),
-    )
+    return RunReports(results, text, summary, first_screen(results, has_page=has_page))
 
 
 def write_html(reports: RunReports, language: str | None = None) -> str | None:
@@ -115,10 +110,7 @@ def write_html(reports: RunReports, language: str | None = None) -> str | None:
 
 def write_junit(results: Results, file: Path) -> None:
     """Write the thresholds as JUnit XML. Raises OSError."""
-    file.parent.mkdir(
-        parents=True,
-        exist_ok=True,
-    )
+    file.parent.mkdir(parents=True, exist_ok=True)
     _put(file, junit(results))
 
 

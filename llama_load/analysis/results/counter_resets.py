@@ -48,12 +48,7 @@ def without_resets(run: Run) -> Run:
         stages.append(stage)
 
     changes = list(dict.fromkeys([*manifest.server_changes, RESTARTED]))
-    changed = replace(
-        manifest,
-        counters=None,
-        stages=stages,
-        server_changes=changes,
-    )
+    changed = replace(manifest, counters=None, stages=stages, server_changes=changes)
 
     return replace(run, manifest=changed)
 

@@ -77,12 +77,7 @@ def sent_before(
     total = sum(map(len, own.values()))
     named = [index for index in indices if index >= 0]
 
-    return SentBefore(
-        len(indices),
-        total,
-        runs,
-        named[: MOST_NAMED + 1],
-    )
+    return SentBefore(len(indices), total, runs, named[: MOST_NAMED + 1])
 
 
 def _cached_prompts(records: Records) -> Records:
@@ -151,12 +146,7 @@ def _rows_of(table: Any) -> Iterator[tuple[Any, ...]]:
     return zip(*columns, strict=True)
 
 
-def _key(
-    digest: str,
-    host: str,
-    endpoint: str,
-    model: str | None,
-) -> _Key:
+def _key(digest: str, host: str, endpoint: str, model: str | None) -> _Key:
     return _server_url(host), endpoint, model, digest
 
 

@@ -12,11 +12,7 @@ from typing import Any
 from llama_load.analysis.figures.check import Check
 from llama_load.analysis.figures.check_limits import CHANGED
 from llama_load.analysis.figures.goodput_doubt import goodput_doubt
-from llama_load.analysis.figures.spoiled import (
-    OF_SPEED,
-    failed_in,
-    spoiled_keys,
-)
+from llama_load.analysis.figures.spoiled import OF_SPEED, failed_in, spoiled_keys
 from llama_load.analysis.figures.stage_figures import StageFigures
 from llama_load.analysis.figures.summary import Summary
 from llama_load.analysis.statistics.statistics import Distribution
@@ -253,11 +249,7 @@ def _was_the_same(stage: StageFigures) -> bool:
 def _may_have_lasted(check: Check) -> Check:
     """What a change of the server in one stage means for another."""
     text = f"in stage {check.stage} {check.text}; whether here as well, too few requests show"
-    return replace(
-        check,
-        text=text,
-        spoils=OF_SPEED,
-    )
+    return replace(check, text=text, spoils=OF_SPEED)
 
 
 def certain(flat: Mapping[str, Any], doubts: Mapping[str, str]) -> dict[str, Any]:

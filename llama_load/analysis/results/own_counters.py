@@ -47,14 +47,7 @@ def without_probes(run: Run) -> Run:
     if counters is not None:
         counters = counters_without(counters, beside)
 
-    return replace(
-        run,
-        manifest=replace(
-            manifest,
-            counters=counters,
-            stages=stages,
-        ),
-    )
+    return replace(run, manifest=replace(manifest, counters=counters, stages=stages))
 
 
 def _first_begin_ns(stages: Sequence[StageRecord]) -> float:

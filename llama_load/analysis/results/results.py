@@ -163,20 +163,10 @@ def analyze(run: Run) -> Results:
 
     def figures(of: Callable[[Records], Records] = lambda records: records) -> Summary:
         """The figures of the measured requests that are chosen; all rates are of the run's time."""
-        summary = summarize(
-            of(measured),
-            manifest.percentiles,
-            slos,
-            window,
-        )
+        summary = summarize(of(measured), manifest.percentiles, slos, window)
         if full_load is None:
             return summary
-        return with_window_rates(
-            summary,
-            of(run.records),
-            full_load,
-            slos,
-        )
+        return with_window_rates(summary, of(run.records), full_load, slos)
 
     total = figures()
 
@@ -224,15 +214,7 @@ def analyze(run: Run) -> Results:
     stages = []
     for number, record in enumerate(manifest.stages):
         parts_of_stage = parts.by_stage.get(record.name)
-        stages.append(
-            _stage(
-                evidence,
-                slos,
-                number,
-                record,
-                parts_of_stage,
-            )
-        )
+        stages.append(_stage(evidence, slos, number, record, parts_of_stage))
 
     # Including those that got no request.
     hosts = [str(target["url"]) for target in manifest.targets]
@@ -247,13 +229,7 @@ def analyze(run: Run) -> Results:
     else:
         groups["turn"] = grouped("turn")
 
-    telemetry, telemetry_by_stage = run_telemetry(
-        run,
-        measured,
-        total,
-        window,
-        stages,
-    )
+    telemetry, telemetry_by_stage = run_telemetry(run, measured, total, window, stages)
     sampled = [gpu.others for gpu in telemetry.gpus if gpu.source != LOG]
     verdict = judge(replace(evidence, gpu_others=sampled), stages)
     stages = with_checks_of_run(stages, verdict.checks)
@@ -287,13 +263,7 @@ def analyze(run: Run) -> Results:
         stages=stages,
         repeated_prompts=repeated_prompts(measured, len(stages)),
         verdict=verdict,
-        thresholds=_thresholds(
-            manifest,
-            total,
-            groups,
-            stages,
-            verdict,
-        ),
+        thresholds=_thresholds(manifest, total, groups, stages, verdict),
         others=evidence.others,
         time_parts=parts,
         client_server=side_by_side(evidence.sent, manifest.counters),
@@ -391,13 +361,7 @@ def _thresholds(
     aborted = manifest.aborted_by
     if aborted is not None:
         threshold = parse_threshold(aborted.text)
-        results.append(
-            ThresholdResult(
-                threshold,
-                aborted.value,
-                failed=True,
-            )
-        )
+        results.append(ThresholdResult(threshold, aborted.value, failed=True))
 
     for text in manifest.fail_if:
         threshold = parse_threshold(text)
@@ -405,15 +369,7 @@ def _thresholds(
         figures = total if of_stage is None else of_stage.figures
         doubts = spoiled(manifest, verdict.checks, figures, of_stage)
         known = bounds(manifest, verdict.checks, of_stage)
-        results.append(
-            evaluate(
-                threshold,
-                values,
-                by_group,
-                doubts,
-                known,
-            )
-        )
+        results.append(evaluate(threshold, values, by_group, doubts, known))
 
     return results
 
@@ -451,24 +407,10 @@ def _stage(
         and record.ended_mono_ns is not None
         and record.begun_mono_ns is not None
     ):
-        timed = Window(
-            record.begun_mono_ns,
-            record.ended_mono_ns,
-            is_cut=True,
-        )
-        window = window_at_own_load(
-            run.records,
-            number,
-            timed,
-            record.users,
-        )
+        timed = Window(record.begun_mono_ns, record.ended_mono_ns, is_cut=True)
+        window = window_at_own_load(run.records, number, timed, record.users)
         unsettled_s = timed.seconds - window.seconds
-        figures = with_window_rates(
-            figures,
-            run.records,
-            window,
-            slos,
-        )
+        figures = with_window_rates(figures, run.records, window, slos)
 
     of_stage = run.records.where(run.records.equals("stage", number))
     evidence = evidence_of_stage(

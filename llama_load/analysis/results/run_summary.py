@@ -226,13 +226,7 @@ def read_summary(folder: Path, most_bytes: int = MOST_JSON_BYTES) -> RunSummary:
 
     Raises OSError, and ValueError where it holds no JSON object or is larger than this.
     """
-    return summary_of(
-        read_foreign_json(
-            folder / SUMMARY,
-            most_bytes,
-            inside=folder,
-        )
-    )
+    return summary_of(read_foreign_json(folder / SUMMARY, most_bytes, inside=folder))
 
 
 def summary_of(result: Mapping[str, Any]) -> RunSummary:

@@ -99,11 +99,7 @@ def stage_window(run: Run, measured: Records, number: int) -> Window | None:
         and record.begun_mono_ns is not None
         and record.ended_mono_ns is not None
     ):
-        return Window(
-            record.begun_mono_ns,
-            record.ended_mono_ns,
-            is_cut=True,
-        )
+        return Window(record.begun_mono_ns, record.ended_mono_ns, is_cut=True)
 
     own = measured.where(measured.equals("stage", number))
     if not len(own):

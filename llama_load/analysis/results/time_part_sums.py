@@ -33,9 +33,7 @@ def time_parts(run: Run) -> RunTimeParts:
     records = run.records
     manifest = run.manifest
     parts = request_parts(
-        _with_probes(run),
-        _slots_by_host(manifest),
-        _slots_by_model(manifest),
+        _with_probes(run), _slots_by_host(manifest), _slots_by_model(manifest)
     )
     parts = parts.where(np.arange(len(parts)) < len(records))
     measured = ~records.equals("warmup", True)
@@ -50,12 +48,7 @@ def time_parts(run: Run) -> RunTimeParts:
         of_stage = completed_within_mask(records, number, stage.ended_mono_ns)
         by_stage[stage.name] = sum_up(parts.where(measured & of_stage))
 
-    return RunTimeParts(
-        parts,
-        sum_up(parts.where(measured)),
-        by_workload,
-        by_stage,
-    )
+    return RunTimeParts(parts, sum_up(parts.where(measured)), by_workload, by_stage)
 
 
 def _with_probes(run: Run) -> Records:

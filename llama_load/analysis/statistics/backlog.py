@@ -99,16 +99,8 @@ def backlog(
 
     since = begun + round(min(until_answered_ns, half_ns))
     edges = np.linspace(since, until, WINDOWS + 1)
-    arrived = np.searchsorted(
-        scheduled_ns[order],
-        edges,
-        side="right",
-    )
-    completed = np.searchsorted(
-        np.sort(ended_ns),
-        edges,
-        side="right",
-    )
+    arrived = np.searchsorted(scheduled_ns[order], edges, side="right")
+    completed = np.searchsorted(np.sort(ended_ns), edges, side="right")
     steps = np.diff(arrived - completed)
     return Backlog(
         since_ns=since,

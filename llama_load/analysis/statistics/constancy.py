@@ -85,11 +85,7 @@ def constancy(seen: Observed) -> Constancy:
         judged.append(series.name)
         detects[series.name] = _detected(series)
         candidates = (
-            find(
-                series.slices,
-                series.levels,
-                has_waits=series.has_waits,
-            )
+            find(series.slices, series.levels, has_waits=series.has_waits)
             for find in (find_change, find_trend)
         )
         change = next(
@@ -167,11 +163,7 @@ def _step_of_few(seen: Observed) -> Change | None:
 
 def _detected(series: _Series) -> float | None:
     """The least change of it that would have been named."""
-    least = least_change(
-        series.levels,
-        series.values,
-        has_waits=series.has_waits,
-    )
+    least = least_change(series.levels, series.values, has_waits=series.has_waits)
     return None if least is None else max(least, series.least_size)
 
 
@@ -234,11 +226,7 @@ def _prompt_change(seen: Observed) -> Change | None:
             if change is not None
             and is_confirmed(change, series.values, series.middle_ns)
         ]
-        return max(
-            confirmed,
-            key=lambda change: change.size,
-            default=None,
-        )
+        return max(confirmed, key=lambda change: change.size, default=None)
     return None
 
 
@@ -291,11 +279,7 @@ def _length_change(seen: Observed, lengths: Values, part: Change) -> Change | No
         half = (inside - outside) / 2
         inside += half
         outside -= half
-    change = replace(
-        part,
-        inside=math.exp(inside),
-        outside=math.exp(outside),
-    )
+    change = replace(part, inside=math.exp(inside), outside=math.exp(outside))
     return change if is_confirmed(change, tokens, middle_ns) else None
 
 
@@ -346,13 +330,7 @@ def _series(seen: Observed) -> Iterator[_Series]:
         # without the wait in a queue, which would spread it over the time before
         is_answered = seen.first_ns >= 0
         until_ns = np.where(is_answered, seen.first_ns, seen.ended_ns)
-        yield from _latency(
-            seen,
-            name,
-            quotients,
-            until_ns - INSTANT_NS,
-            until_ns,
-        )
+        yield from _latency(seen, name, quotients, until_ns - INSTANT_NS, until_ns)
     if seen.is_open:
         tpot = np.where(decoding, seen.tpot_ms, np.nan)
         load = mean_in_flight(
@@ -445,12 +423,7 @@ def _latency(
     ended_ns = (seen.ended_ns if until_ns is None else until_ns)[chosen]
     values = values[chosen]
     since_ns = since_ns[chosen]
-    slices = slices_of(
-        seen.begin_ns,
-        seen.end_ns,
-        since_ns,
-        ended_ns,
-    )
+    slices = slices_of(seen.begin_ns, seen.end_ns, since_ns, ended_ns)
     if slices is not None:
         logs = np.log(np.maximum(values, 1e-3))
         yield _Series(

@@ -41,11 +41,7 @@ def ecdf(pieces: Pieces) -> Ecdf | None:
     at_most = np.zeros(len(grid), dtype=np.int64)
     # sorting them takes a twentieth of looking each up in the grid
     for values in map(known, pieces()):
-        at_most += np.searchsorted(
-            np.sort(values),
-            grid,
-            side="right",
-        )
+        at_most += np.searchsorted(np.sort(values), grid, side="right")
     return Ecdf(grid, at_most / count, count)
 
 
@@ -69,11 +65,7 @@ def _grid(pieces: Pieces, count: int) -> NDArray[np.float64]:
     return np.unique(
         np.concatenate(
             (
-                np.quantile(
-                    np.concatenate(sampled),
-                    shares,
-                    method="lower",
-                ),
+                np.quantile(np.concatenate(sampled), shares, method="lower"),
                 [min(ends), max(ends)],
             )
         )

@@ -136,18 +136,8 @@ def pace_quotients(work: Work, pace_ms: Values) -> Values:
     """Time per token / what prompt length and load explain; NaN where it is not judged."""
     judged = work.is_judged & (pace_ms > 0) & (work.first_ns >= 0)
     begun_ns = np.where(work.first_ns >= 0, work.first_ns, work.ended_ns)
-    load = mean_in_flight(
-        begun_ns,
-        work.ended_ns,
-        begun_ns,
-        work.ended_ns,
-    )
-    return _quotients(
-        pace_ms,
-        [work.prompt_tokens, load],
-        judged,
-        judged,
-    )
+    load = mean_in_flight(begun_ns, work.ended_ns, begun_ns, work.ended_ns)
+    return _quotients(pace_ms, [work.prompt_tokens, load], judged, judged)
 
 
 def begins_ns(started_ns: Instants, ended_ns: Instants, slots: int) -> Instants:
@@ -159,11 +149,7 @@ def begins_ns(started_ns: Instants, ended_ns: Instants, slots: int) -> Instants:
     largest: list[int] = []
     begun = np.empty(len(started_ns), dtype=np.int64)
     for number, (start, end) in enumerate(
-        zip(
-            started_ns.tolist(),
-            ended_ns.tolist(),
-            strict=True,
-        )
+        zip(started_ns.tolist(), ended_ns.tolist(), strict=True)
     ):
         if len(largest) < slots:
             begun[number] = start
@@ -213,12 +199,7 @@ def _with_slots(work: Work, queued: Flags, slots: int | None) -> Explained:
 
     until_ns = np.maximum(work.first_ns, begun_ns)
     ahead = _tokens_ahead(work, begun_ns, until_ns)
-    load = mean_in_flight(
-        work.started_ns,
-        work.ended_ns,
-        begun_ns,
-        until_ns,
-    )
+    load = mean_in_flight(work.started_ns, work.ended_ns, begun_ns, until_ns)
     known = judged & (took_ms > 0)
     fitted = known & queued & work.shows_prefill
     # With factors of at least 0, a prompt ahead costs at most what an own one costs: a single slow
@@ -308,12 +289,7 @@ def _starts(rows: Values, targets: Values) -> Iterator[Values]:
         yield np.concatenate(([0.5 * usual], by_largest[1:] * chosen))
 
 
-def _descended(
-    factors: Values,
-    rows: Values,
-    targets: Values,
-    least: float,
-) -> Values:
+def _descended(factors: Values, rows: Values, targets: Values, least: float) -> Values:
     """Factors after repeated steps of weighted least squares, each shortened until it is a step
     down."""
     deviation = _deviation(factors, rows, targets, least)
@@ -334,12 +310,7 @@ def _descended(
     return factors
 
 
-def _direction(
-    factors: Values,
-    rows: Values,
-    targets: Values,
-    least: float,
-) -> Values:
+def _direction(factors: Values, rows: Values, targets: Values, least: float) -> Values:
     """The step of weighted least squares, linear in the logarithm; factors at 0 that would fall
     stay there."""
     fit = np.maximum(rows @ factors, least)
@@ -363,10 +334,5 @@ def _direction(
     return step
 
 
-def _deviation(
-    factors: Values,
-    rows: Values,
-    targets: Values,
-    least: float,
-) -> float:
+def _deviation(factors: Values, rows: Values, targets: Values, least: float) -> float:
     return float(np.abs(np.log(targets / np.maximum(rows @ factors, least))).sum())

@@ -60,10 +60,7 @@ def failure_change(seen: Observed) -> Change | None:
 
 def _likelihood(failed: Values, of: Values) -> Values:
     """k ln(k / n) + (n - k) ln((n - k) / n), with 0 ln 0 = 0."""
-    with np.errstate(
-        divide="ignore",
-        invalid="ignore",
-    ):
+    with np.errstate(divide="ignore", invalid="ignore"):
         parts = [
             np.where(number > 0, number * np.log(number / of), 0.0)
             for number in (failed, of - failed)

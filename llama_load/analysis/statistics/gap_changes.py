@@ -56,12 +56,7 @@ def pieces_of(first_ns: Instants, sizes: Instants, gaps_ms: Values) -> Pieces:
     means: list[float] = []
     begins = np.cumsum(sizes) - sizes
     for answer, (first, begin, size) in enumerate(
-        zip(
-            first_ns.tolist(),
-            begins.tolist(),
-            sizes.tolist(),
-            strict=True,
-        )
+        zip(first_ns.tolist(), begins.tolist(), sizes.tolist(), strict=True)
     ):
         count = min(MOST_PIECES, size // LEAST_GAPS)
         if first < 0 or not count:
@@ -118,12 +113,7 @@ def _is_seen_by_requests(pieces: Pieces, logs: Values, change: Change) -> bool:
 
     steps = np.array(
         [
-            _step(
-                logs[places == place],
-                pieces,
-                places == place,
-                change,
-            )
+            _step(logs[places == place], pieces, places == place, change)
             for place in range(len(numbers))
         ]
     )

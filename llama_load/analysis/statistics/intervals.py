@@ -37,13 +37,7 @@ class Intervals:
         # Where it bends: the ends of the union. On a busy server prefills overlap for hours;
         # looking up a million gaps in these few instants takes a quarter of the time.
         bends = (
-            np.flatnonzero(
-                np.diff(
-                    open_now > 0,
-                    prepend=False,
-                    append=False,
-                )
-            )
+            np.flatnonzero(np.diff(open_now > 0, prepend=False, append=False))
             if len(open_now)
             else np.arange(len(self._at))
         )
@@ -74,12 +68,7 @@ class Intervals:
             self._at, self._shared, begin
         )
 
-    def _until(
-        self,
-        at: Durations,
-        summed: Durations,
-        instants: Instants,
-    ) -> Durations:
+    def _until(self, at: Durations, summed: Durations, instants: Instants) -> Durations:
         if not len(at):
             return np.zeros(len(instants))
         return np.asarray(

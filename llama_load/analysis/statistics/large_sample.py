@@ -98,11 +98,7 @@ def _values_at(
     below = np.cumsum(by_upper[_UPPERS])
     upper_of = _UPPERS[np.searchsorted(below, ranks, side="right")]
     upper_bins = np.unique(upper_of)
-    place_of = np.full(
-        _BINS,
-        -1,
-        dtype=np.int64,
-    )
+    place_of = np.full(_BINS, -1, dtype=np.int64)
     place_of[upper_bins] = np.arange(len(upper_bins))
     lowers = np.zeros(len(upper_bins) * _BINS, dtype=np.int64)
     is_wanted = place_of >= 0
@@ -114,21 +110,11 @@ def _values_at(
             minlength=len(lowers),
         )
     value_of_rank = {}
-    for rank, upper in zip(
-        ranks,
-        upper_of.tolist(),
-        strict=True,
-    ):
+    for rank, upper in zip(ranks, upper_of.tolist(), strict=True):
         own = lowers[place_of[upper] << _HALF :][:_BINS]
         order = slice(None) if upper < _BINS // 2 else slice(None, None, -1)
         within = rank - int(below[upper == _UPPERS][0] - by_upper[upper])
-        lower = int(
-            np.searchsorted(
-                np.cumsum(own[order]),
-                within,
-                side="right",
-            )
-        )
+        lower = int(np.searchsorted(np.cumsum(own[order]), within, side="right"))
         bits = (upper << _HALF) + (lower if upper < _BINS // 2 else _BINS - 1 - lower)
         value_of_rank[rank] = float(np.uint32(bits).view(np.float32))
     return value_of_rank

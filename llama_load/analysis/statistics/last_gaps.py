@@ -13,11 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from llama_load.analysis.statistics.first_gaps import (
-    TOGETHER,
-    Covered,
-    usual_gap_ms,
-)
+from llama_load.analysis.statistics.first_gaps import TOGETHER, Covered, usual_gap_ms
 from llama_load.ground.units import NS_PER_MS
 from llama_load.run_folder.observed.records import Records
 
@@ -99,12 +95,7 @@ def last_gaps(judged: Records, in_flight: Records) -> LastGaps | None:
     if not unexplained:
         return None
     gap_ms = float(np.median([answer.gap_ms for answer in unexplained]))
-    return LastGaps(
-        len(unexplained),
-        len(judged),
-        gap_ms,
-        long_others / max(1, others),
-    )
+    return LastGaps(len(unexplained), len(judged), gap_ms, long_others / max(1, others))
 
 
 def _last_gap_of(gaps_ms: np.ndarray, first_ns: int) -> _Answer:
@@ -120,12 +111,7 @@ def _last_gap_of(gaps_ms: np.ndarray, first_ns: int) -> _Answer:
             so_far_ms = gaps_ms[: place + 1]
             usual_ms = _usual_ms(so_far_ms, int(place))
             long_others += _is_long(float(gaps_ms[place]), usual_ms)
-    return _Answer(
-        float(gaps_ms[last]),
-        _usual_ms(gaps_ms, last),
-        end_ns,
-        long_others,
-    )
+    return _Answer(float(gaps_ms[last]), _usual_ms(gaps_ms, last), end_ns, long_others)
 
 
 def _usual_ms(gaps_ms: np.ndarray, place: int) -> float:

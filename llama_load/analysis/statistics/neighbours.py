@@ -30,11 +30,7 @@ def neighbour_classes(probes: Records, load: Records) -> list[str]:
     has the class `document`, one at 3.5 s `only answers`, one at 4.0 s `idle`.
     """
     at_ns = probes.instants("started_mono_ns")
-    classes = np.full(
-        len(probes),
-        IDLE,
-        dtype=object,
-    )
+    classes = np.full(len(probes), IDLE, dtype=object)
     for host in probes.values_of("host"):
         of_host = probes.equals("host", host)
         classes[of_host] = _classes(
@@ -65,11 +61,7 @@ def _classes(at_ns: Instants, load: Records) -> list[str]:
 
 def _before(instants_ns: Instants, at_ns: Instants) -> NDArray[np.int64]:
     """How many of the instants are at or before each of `at_ns`."""
-    return np.searchsorted(
-        np.sort(instants_ns),
-        at_ns,
-        side="right",
-    )
+    return np.searchsorted(np.sort(instants_ns), at_ns, side="right")
 
 
 def _name_of_neighbours(workloads: list[str], *, has_answers: bool) -> str:

@@ -140,9 +140,4 @@ def _slow_at_start(
 
 def _outliers(values: Values, places: Instants, factor: float) -> Outliers:
     rest = np.delete(values, places)
-    return Outliers(
-        places,
-        factor,
-        float(values.mean()),
-        float(rest.mean()),
-    )
+    return Outliers(places, factor, float(values.mean()), float(rest.mean()))

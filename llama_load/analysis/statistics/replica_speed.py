@@ -70,10 +70,7 @@ class ReplicaDifference:
 def replica_difference(ok: Records, hosts: Sequence[str]) -> ReplicaDifference | None:
     """The largest sure difference, else the largest; None where there are too few answers or one
     replica."""
-    with np.errstate(
-        divide="ignore",
-        invalid="ignore",
-    ):
+    with np.errstate(divide="ignore", invalid="ignore"):
         prefill = ok.numbers("server_prompt_ms") / ok.numbers("server_prompt_tokens")
     latencies = {
         "TPOT": ok.numbers("tpot_ms"),
@@ -83,12 +80,7 @@ def replica_difference(ok: Records, hosts: Sequence[str]) -> ReplicaDifference |
     replica = np.array([place.get(host, -1) for host in ok.strings("host")])
     started = ok.instants("started_mono_ns")
     slices = {
-        name: _ratios(
-            values,
-            replica,
-            started,
-            len(hosts),
-        )
+        name: _ratios(values, replica, started, len(hosts))
         for name, values in latencies.items()
     }
     compared = {name: ratios for name, ratios in slices.items() if ratios is not None}
@@ -141,11 +133,7 @@ def replica_lengths(ok: Records, hosts: Sequence[str]) -> ReplicaLengths | None:
             continue
         if abs(rank_sum_z(own, rest)) >= LENGTH_Z:
             found.append(ReplicaLengths(host, float(own.mean()), float(rest.mean())))
-    largest = max(
-        found,
-        key=lambda each: each.size,
-        default=None,
-    )
+    largest = max(found, key=lambda each: each.size, default=None)
     return largest if largest is not None and largest.size >= LENGTH_FACTOR else None
 
 
@@ -198,15 +186,7 @@ def _detected(ratios: NDArray[np.float64]) -> float:
     """The smallest ratio that would have been sure with 95 %, by the scatter of the slices."""
     if len(ratios) >= LEAST_SLICES:
         return float(np.exp(SURE_SIGN * ratios.std(axis=0).max()))
-    return float(
-        np.exp(
-            FEW_DETECTED
-            * ratios.std(
-                axis=0,
-                ddof=1,
-            ).max()
-        )
-    )
+    return float(np.exp(FEW_DETECTED * ratios.std(axis=0, ddof=1).max()))
 
 
 def _chance(logs: NDArray[np.float64]) -> float:

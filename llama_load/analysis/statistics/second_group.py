@@ -108,13 +108,7 @@ def smallest_seen(looked: Looked) -> float | None:
 def _is_found(quotients: Values, share: float, draw: np.random.Generator) -> bool:
     count = max(1, round(share * len(quotients)))
     planted = quotients.copy()
-    planted[
-        draw.choice(
-            len(planted),
-            count,
-            replace=False,
-        )
-    ] /= PLANTED_RATIO
+    planted[draw.choice(len(planted), count, replace=False)] /= PLANTED_RATIO
     return two_groups(planted) is not None
 
 

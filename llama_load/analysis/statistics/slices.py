@@ -38,27 +38,14 @@ class Slices:
             (self.end_ns - self.begin_ns) * number / self.count
         )
 
-    def mean(
-        self,
-        values: Values,
-        from_ns: Instants,
-        to_ns: Instants,
-    ) -> Values:
+    def mean(self, values: Values, from_ns: Instants, to_ns: Instants) -> Values:
         """The mean of the values whose intervals overlap each slice, weighted by how long they do;
         NaN where none does."""
         weights = self._overlaps(from_ns, to_ns)
-        with np.errstate(
-            invalid="ignore",
-            divide="ignore",
-        ):
+        with np.errstate(invalid="ignore", divide="ignore"):
             return np.asarray(self._overlaps(from_ns, to_ns, values) / weights)
 
-    def amount(
-        self,
-        amounts: Values,
-        from_ns: Instants,
-        to_ns: Instants,
-    ) -> Values:
+    def amount(self, amounts: Values, from_ns: Instants, to_ns: Instants) -> Values:
         """How much fell into each slice, if each amount is spread evenly over its interval."""
         lasted = np.maximum(to_ns - from_ns, 1).astype(np.float64)
         return self._overlaps(

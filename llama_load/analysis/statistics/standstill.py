@@ -127,21 +127,10 @@ def _between_streams(records: Records, gaps: _Gaps) -> Standstill | None:
     begin_ns = int(silences.begin_ns[longest])
     end_ns = int(silences.end_ns[longest])
     first_ns = records.optional_instants("first_token_mono_ns")
-    if _is_a_prompt(
-        records,
-        first_ns,
-        begin_ns,
-        end_ns,
-        factor,
-    ):
+    if _is_a_prompt(records, first_ns, begin_ns, end_ns, factor):
         return None
     waited = (records.instants("started_mono_ns") < end_ns) & (first_ns >= end_ns)
-    return Standstill(
-        begin_ns,
-        end_ns,
-        factor,
-        int(waited.sum()),
-    )
+    return Standstill(begin_ns, end_ns, factor, int(waited.sum()))
 
 
 def _silences(records: Records) -> _Gaps:

@@ -187,17 +187,7 @@ def interval_ranks(n: int, percentile: float) -> tuple[int, int]:
     # largest l with P(K <= l - 1) <= tail
     low = first + int(np.searchsorted(cumulative, tail, side="right"))
     # smallest u with P(K <= u - 1) >= 1 - tail
-    high = (
-        first
-        + int(
-            np.searchsorted(
-                cumulative,
-                1 - tail,
-                side="left",
-            )
-        )
-        + 1
-    )
+    high = first + int(np.searchsorted(cumulative, 1 - tail, side="left")) + 1
     return low, high
 
 

@@ -78,19 +78,11 @@ def _looked_at(ok: Records) -> Together:
             is_first_in_burst[places] |= is_none[begins]
             late_end_ms[places] = _late_ends_ms(gaps_ms.astype(np.float64), begins, own)
         done += len(sizes)
-    return Together(
-        events,
-        is_first,
-        in_bursts,
-        is_first_in_burst,
-        late_end_ms,
-    )
+    return Together(events, is_first, in_bursts, is_first_in_burst, late_end_ms)
 
 
 def _are_below(
-    gaps_ms: NDArray[np.float32],
-    least_ms: Values,
-    sizes: NDArray[np.int64],
+    gaps_ms: NDArray[np.float32], least_ms: Values, sizes: NDArray[np.int64]
 ) -> Flags:
     """Which gaps are below their answer's least; not those of events that were read together."""
     return np.asarray((gaps_ms > 0) & (gaps_ms < np.repeat(least_ms, sizes)))

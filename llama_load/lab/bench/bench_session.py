@@ -93,9 +93,7 @@ class BenchSession:
         flags = merged(run.flags(self.endpoint, self.scale), self.plan.loads[0].flags)
         self.number += 1
         plan = replace(
-            self.plan,
-            loads=(Load(name, flags),),
-            seed=self.settings.seed + self.number,
+            self.plan, loads=(Load(name, flags),), seed=self.settings.seed + self.number
         )
         return expand(plan)[0]
 

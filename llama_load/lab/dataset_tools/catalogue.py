@@ -66,12 +66,7 @@ def samples() -> list[Available]:
             flag = _FLAGS.get(file.name, DATASET_FLAG)
             size_bytes = file.stat().st_size
             included.append(
-                Available(
-                    _short_path(file),
-                    _contents(file),
-                    size_bytes,
-                    flag,
-                )
+                Available(_short_path(file), _contents(file), size_bytes, flag)
             )
 
     return included

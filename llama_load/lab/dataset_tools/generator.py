@@ -184,14 +184,7 @@ def _custom_lines(recipe: Recipe) -> str:
 def _share_gpt(recipe: Recipe) -> str:
     """ShareGPT's layout: a list of conversations."""
     conversations = list(_generated_conversations(recipe))
-    return (
-        json.dumps(
-            conversations,
-            ensure_ascii=False,
-            indent=1,
-        )
-        + "\n"
-    )
+    return json.dumps(conversations, ensure_ascii=False, indent=1) + "\n"
 
 
 def _generated_conversations(recipe: Recipe) -> Iterator[dict[str, Any]]:

@@ -63,11 +63,7 @@ class Inspection:
             return [True] * len(self.prompts)
 
         judged = []
-        for prompt, answer in zip(
-            self.prompts,
-            self.answers,
-            strict=True,
-        ):
+        for prompt, answer in zip(self.prompts, self.answers, strict=True):
             judged.append(valid(prompt, answer, output_given=self.output_given))
 
         return judged
@@ -111,29 +107,12 @@ def inspect(
             rows_read = f"the first {SAMPLE:,}"
             if rows < SAMPLE:
                 rows_read = f"{rows:,}, all of them"
-            return _conversations(
-                file,
-                source,
-                rows_read,
-                watched,
-                output_len,
-            )
+            return _conversations(file, source, rows_read, watched, output_len)
 
     data = DataFile(Path(source), LAYOUT)
     if _custom(data):
-        return _inspected_prompts(
-            source,
-            len(data),
-            watched,
-            output_len,
-        )
-    return _conversations(
-        Path(source),
-        source,
-        "",
-        watched,
-        output_len,
-    )
+        return _inspected_prompts(source, len(data), watched, output_len)
+    return _conversations(Path(source), source, "", watched, output_len)
 
 
 def report(inspection: Inspection, contexts: Sequence[int], overhead: int) -> str:

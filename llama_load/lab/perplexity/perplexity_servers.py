@@ -29,12 +29,7 @@ class NoLogprobs(RunError):
     """The server cannot score a text; the message is the reason."""
 
 
-def score_text(
-    settings: ProbeSettings,
-    text: str,
-    context: int,
-    stride: int,
-) -> Score:
+def score_text(settings: ProbeSettings, text: str, context: int, stride: int) -> Score:
     """Score a text. NoLogprobs: the server cannot. RunError: it failed."""
     probe = Probe(settings)
     target = probe.ask()
@@ -53,12 +48,7 @@ def score_text(
 class _Server:
     """Control requests to one server. RunError: it refuses, or does not answer in JSON."""
 
-    def __init__(
-        self,
-        session: Session,
-        url: str,
-        model: str | None,
-    ) -> None:
+    def __init__(self, session: Session, url: str, model: str | None) -> None:
         self._session = session
         self._url = url
         self._model = model
@@ -85,12 +75,7 @@ class _Server:
 
     def choice(self, **fields: Any) -> dict[str, Any]:
         """The first choice of a completion."""
-        completion = self.post(
-            "/v1/completions",
-            max_tokens=1,
-            temperature=0,
-            **fields,
-        )
+        completion = self.post("/v1/completions", max_tokens=1, temperature=0, **fields)
         choices = completion.get("choices")
         if (
             not isinstance(choices, list)
@@ -101,35 +86,17 @@ class _Server:
         return choices[0]
 
 
-def score_by_ids(
-    server: _Server,
-    text: str,
-    context: int,
-    stride: int,
-) -> Score:
+def score_by_ids(server: _Server, text: str, context: int, stride: int) -> Score:
     """vLLM: the chosen token's log-probability of every prompt token but the first."""
-    ids = _ids(
-        server.post(
-            "/tokenize",
-            prompt=text,
-            add_special_tokens=False,
-        )
-    )
-    bos = _ids(
-        server.post(
-            "/tokenize",
-            prompt="",
-            add_special_tokens=True,
-        )
-    )[:1]
+    ids = _ids(server.post("/tokenize", prompt=text, add_special_tokens=False))
+    bos = _ids(server.post("/tokenize", prompt="", add_special_tokens=True))[:1]
 
     logprobs: list[float] = []
     for window in windows(len(ids), context - len(bos), stride):
         prompt = bos + ids[window.begin : window.end]
-        reported = server.choice(
-            prompt=prompt,
-            prompt_logprobs=0,
-        ).get("prompt_logprobs")
+        reported = server.choice(prompt=prompt, prompt_logprobs=0).get(
+            "prompt_logprobs"
+        )
         if not isinstance(reported, list) or len(reported) != len(prompt):
             raise NoLogprobs(
                 "the server returned no prompt_logprobs; start vLLM without --max-logprobs 0"
@@ -137,11 +104,7 @@ def score_by_ids(
 
         # Nothing stands before the first token of a prompt.
         first = max(1, len(bos) + window.scored - window.begin)
-        for entry, token in zip(
-            reported[first:],
-            prompt[first:],
-            strict=True,
-        ):
+        for entry, token in zip(reported[first:], prompt[first:], strict=True):
             logprobs.append(_logprob(entry, token))
 
     unscored_bytes = 0
@@ -152,12 +115,7 @@ def score_by_ids(
     return Score(-math.fsum(logprobs), len(logprobs), scored_bytes)
 
 
-def score_by_echo(
-    server: _Server,
-    text: str,
-    context: int,
-    stride: int,
-) -> Score:
+def score_by_echo(server: _Server, text: str, context: int, stride: int) -> Score:
     """llama-cpp-python: the echoed prompt's token_logprobs.
 
     Windows are cut between words, by the mean tokens per word.
@@ -180,28 +138,12 @@ def score_by_echo(
         before = "".join(words[window.begin : window.scored])
         scored = "".join(words[window.scored : window.end])
         prompt = before + scored
-        reported = server.choice(
-            prompt=prompt,
-            echo=True,
-            logprobs=1,
-        ).get("logprobs")
-        parts.append(
-            _echoed(
-                reported,
-                len(before),
-                len(prompt),
-                scored,
-            )
-        )
+        reported = server.choice(prompt=prompt, echo=True, logprobs=1).get("logprobs")
+        parts.append(_echoed(reported, len(before), len(prompt), scored))
     return total(parts)
 
 
-def _echoed(
-    reported: Any,
-    begin: int,
-    end: int,
-    scored: str,
-) -> Score:
+def _echoed(reported: Any, begin: int, end: int, scored: str) -> Score:
     """The score of the tokens that begin between two characters of the prompt.
 
     Of the first token of all there is none.

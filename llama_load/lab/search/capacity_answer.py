@@ -65,11 +65,7 @@ class Answer:
             missed = probe.share < self.settings.goal.share
             if probe.counts and missed and probe.level > capacity:
                 shares = probe.by_objective
-                return min(
-                    shares,
-                    key=lambda name: shares[name],
-                    default=None,
-                )
+                return min(shares, key=lambda name: shares[name], default=None)
         return None
 
 

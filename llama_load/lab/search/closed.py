@@ -75,12 +75,7 @@ class _Search:
         None if the level cannot be used.
         """
         needed = None if step == REFINING else self.goal.share
-        plan = ProbePlan(
-            level,
-            requests_at(level, step),
-            step,
-            needed,
-        )
+        plan = ProbePlan(level, requests_at(level, step), step, needed)
         try_twice(self.probe, plan, self.results)
 
         here = [result for result in self.results if result.level == level]
@@ -265,13 +260,7 @@ def _answer(search: _Search, why: str) -> Capacity:
 
     if not len(table):
         reason = why or search.ceiling_fault or "no probe could be used"
-        return Capacity(
-            None,
-            None,
-            None,
-            search.results,
-            reason,
-        )
+        return Capacity(None, None, None, search.results, reason)
 
     low: float
     high: float | None
@@ -287,14 +276,7 @@ def _answer(search: _Search, why: str) -> Capacity:
             f"not monotone at {level:g} users: "
             "more users met the objectives there than at a lower load"
         )
-    return Capacity(
-        float(value or 0),
-        low,
-        high,
-        search.results,
-        why,
-        notes,
-    )
+    return Capacity(float(value or 0), low, high, search.results, why, notes)
 
 
 def _without_the_lucky(

@@ -26,11 +26,7 @@ def falling(shares: Floats, weights: Floats) -> Floats:
     values: list[float] = []
     sizes: list[float] = []
     lengths: list[int] = []
-    for share, weight in zip(
-        shares.tolist(),
-        weights.tolist(),
-        strict=True,
-    ):
+    for share, weight in zip(shares.tolist(), weights.tolist(), strict=True):
         values.append(share)
         sizes.append(weight)
         lengths.append(1)

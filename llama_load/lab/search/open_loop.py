@@ -74,22 +74,12 @@ class _Search:
     results: list[ProbeResult] = field(default_factory=list)
 
 
-def search_rate(
-    probe: Probe,
-    ladder: Probe,
-    goal: Goal,
-    seed: int = 0,
-) -> Capacity:
+def search_rate(probe: Probe, ladder: Probe, goal: Goal, seed: int = 0) -> Capacity:
     """The rate at which `goal.share` of the requests meets the objectives.
 
     `ladder`: a closed loop, whose results have the figure `LATENCY`.
     """
-    search = _Search(
-        probe,
-        ladder,
-        goal,
-        random.Random(seed),
-    )
+    search = _Search(probe, ladder, goal, random.Random(seed))
     return _open_answer(search, within_budget(lambda: _send_probes(search)))
 
 
@@ -145,12 +135,7 @@ def _pilots(search: _Search, estimate: float) -> float:
     high = None
     for _ in range(MOST_PILOTS):
         result = search.probe(
-            ProbePlan(
-                estimate,
-                requests,
-                PILOTING,
-                search.goal.share,
-            )
+            ProbePlan(estimate, requests, PILOTING, search.goal.share)
         )
         search.pilots.append(result)
         if not result.counts:
@@ -247,12 +232,7 @@ def _root_of(probes: Sequence[ProbeResult], share: float) -> Root | None:
         rates.append(probe.level)
         misses.append(len(probe.good) - int(probe.good.sum()))
         counts.append(len(probe.good))
-    return root(
-        rates,
-        misses,
-        counts,
-        1 - share,
-    )
+    return root(rates, misses, counts, 1 - share)
 
 
 def _open_answer(search: _Search, why: str) -> Capacity:
@@ -280,14 +260,7 @@ def _open_answer(search: _Search, why: str) -> Capacity:
             f"not monotone at {level:.3g}/s: "
             "more requests met the objectives there than at a lower rate"
         )
-    return Capacity(
-        fit.value,
-        max(low, 0.0),
-        high,
-        everything,
-        why,
-        notes,
-    )
+    return Capacity(fit.value, max(low, 0.0), high, everything, why, notes)
 
 
 def _bounds(search: _Search, everything: Sequence[ProbeResult], why: str) -> Capacity:
@@ -308,10 +281,4 @@ def _bounds(search: _Search, everything: Sequence[ProbeResult], why: str) -> Cap
         reason = faults[0]
     highest = max(met, default=None)
     lowest = min(missed, default=None)
-    return Capacity(
-        highest,
-        None,
-        lowest,
-        everything,
-        why or reason,
-    )
+    return Capacity(highest, None, lowest, everything, why or reason)

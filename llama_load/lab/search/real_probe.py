@@ -111,13 +111,7 @@ class RealProbes:
             "num-prompts": [requests],
             "hand-over": [True],
         }
-        return self._probe(
-            probe,
-            load,
-            most=most,
-            first=0,
-            unit=USERS,
-        )
+        return self._probe(probe, load, most=most, first=0, unit=USERS)
 
     def rate(self, probe: ProbePlan) -> ProbeResult:
         """An open loop."""
@@ -127,13 +121,7 @@ class RealProbes:
             "request-rate": [f"{probe.level:.6g}"],
             "num-prompts": [most],
         }
-        return self._probe(
-            probe,
-            load,
-            most=most,
-            first=first,
-            unit=REQUESTS_PER_S,
-        )
+        return self._probe(probe, load, most=most, first=first, unit=REQUESTS_PER_S)
 
     def _probe(
         self, probe: ProbePlan, load: FlagValues, *, most: int, first: int, unit: str
@@ -159,21 +147,10 @@ class RealProbes:
             self._note(note)
 
         if entry.status == DONE:
-            result = self._read(
-                probe.level,
-                unit,
-                folder,
-                most=most,
-                first=first,
-            )
+            result = self._read(probe.level, unit, folder, most=most, first=first)
         else:
             result = _useless(probe.level, most, entry.reason)
-        result = replace(
-            result,
-            unit=unit,
-            step=probe.step,
-            run=name,
-        )
+        result = replace(result, unit=unit, step=probe.step, run=name)
         self._sent += result.sent
         self._state.ended(result, self._spent_s)
         return result
@@ -195,11 +172,7 @@ class RealProbes:
         title = f"probe {self._number + 1}: {', '.join(shown)}"
         flags = merged(self._plan.loads[0].flags, load)
         seed = self._plan.seed + self._number
-        plan = replace(
-            self._plan,
-            loads=(Load(title, flags),),
-            seed=seed,
-        )
+        plan = replace(self._plan, loads=(Load(title, flags),), seed=seed)
         return expand(plan)[0]
 
     def _run(self, cell: Cell, most: int) -> Ended:
@@ -283,13 +256,7 @@ class RealProbes:
 
         for objective in self._objectives:
             name = objective.slo.metric
-            metric = Metric(
-                name,
-                name,
-                "ms",
-                "",
-                latency=name,
-            )
+            metric = Metric(name, name, "ms", "", latency=name)
             for reason in reasons:
                 if reason.concerns(metric):
                     self.against[printable(reason.text, MOST_CAUSE)] = None
@@ -313,12 +280,7 @@ class RealProbes:
 
 def _useless(level: float, sent: int, fault: str) -> ProbeResult:
     """A probe without judged requests."""
-    return ProbeResult(
-        level,
-        np.zeros(0, dtype=np.bool_),
-        sent,
-        fault=fault,
-    )
+    return ProbeResult(level, np.zeros(0, dtype=np.bool_), sent, fault=fault)
 
 
 def _slots_of(manifest: Manifest) -> int | None:

@@ -228,12 +228,7 @@ def _shares_chart(answer: Answer) -> Chart | None:
     unit = answer.settings.unit
     wanted = answer.settings.goal.share
     capacity = answer.capacity.value
-    plot = Figure(
-        unit,
-        "requests that met all objectives (%)",
-        zoom="both",
-        height=300,
-    )
+    plot = Figure(unit, "requests that met all objectives (%)", zoom="both", height=300)
     if unit == USERS:
         # there are no parts of users
         plot.x_axis.set(
@@ -250,14 +245,7 @@ def _shares_chart(answer: Answer) -> Chart | None:
         line_color=colour("blue"),
     )
     plot.add(whiskers)
-    plot.add(
-        span(
-            100 * wanted,
-            "width",
-            line_color=colour("red"),
-            line_dash=[6],
-        )
-    )
+    plot.add(span(100 * wanted, "width", line_color=colour("red"), line_dash=[6]))
     keys = [
         Key("blue", "probe with its 95 % interval"),
         Key("red", f"{wanted:.0%} asked for"),
@@ -267,22 +255,10 @@ def _shares_chart(answer: Answer) -> Chart | None:
         _draw_failed(plot, failed, unit)
         keys.append(Key("grey", "probe that says nothing"))
     if capacity:
-        plot.add(
-            span(
-                capacity,
-                "height",
-                line_color=colour("green"),
-                line_width=2,
-            )
-        )
+        plot.add(span(capacity, "height", line_color=colour("green"), line_width=2))
         keys.append(Key("green", "capacity"))
     plot.hover([dots], [(unit, "@x{0.[00]}"), ("met all", "@y{0.0} %")])
-    return Chart(
-        plot,
-        "Requests within the objectives",
-        "; ".join(texts),
-        keys,
-    )
+    return Chart(plot, "Requests within the objectives", "; ".join(texts), keys)
 
 
 def _draw_failed(plot: Figure, probes: Sequence[ProbeResult], unit: str) -> None:
@@ -323,14 +299,7 @@ def _speed_chart(answer: Answer) -> Chart | None:
         speed = speed_of_user(probe)
         total = probe.figures.get("output_throughput")
         if probe.counts and speed and total:
-            known.append(
-                _Speeds(
-                    probe,
-                    answer.number(probe.level),
-                    speed,
-                    total,
-                )
-            )
+            known.append(_Speeds(probe, answer.number(probe.level), speed, total))
     if len(known) < 2:
         return None
 
@@ -366,12 +335,7 @@ def _speed_chart(answer: Answer) -> Chart | None:
                 Key("orange", "knee: the most of both together (their product)")
             )
     if within:
-        _ring(
-            plot,
-            within[-1],
-            "green",
-            25,
-        )
+        _ring(plot, within[-1], "green", 25)
         keys.append(Key("green", "the highest probe within the objectives"))
 
     texts = []
@@ -392,18 +356,10 @@ class _Speeds(NamedTuple):
     all: float
 
 
-def _ring(
-    plot: Figure,
-    point: _Speeds,
-    role: str,
-    size: int,
-) -> None:
+def _ring(plot: Figure, point: _Speeds, role: str, size: int) -> None:
     """Mark a point."""
     plot.draw(
-        source(
-            x=[point.one],
-            y=[point.all],
-        ),
+        source(x=[point.one], y=[point.all]),
         "Scatter",
         x="x",
         y="y",

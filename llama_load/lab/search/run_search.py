@@ -52,12 +52,7 @@ def plan_for(settings: SearchSettings) -> tuple[Plan, bytes]:
 
     UsageError: a flag cannot be given, or is the search's own.
     """
-    document = plan_document(
-        [settings.serve],
-        [],
-        settings.locust,
-        1,
-    )
+    document = plan_document([settings.serve], [], settings.locust, 1)
     flags: dict[str, Any] = document["load"][0]
     for name in flags:
         if name in SET_BY_SEARCH:
@@ -66,11 +61,7 @@ def plan_for(settings: SearchSettings) -> tuple[Plan, bytes]:
 
     document["load"] = [_probe_flags(flags, settings.objectives)]
     document |= {"after-a-cell": KEEP, "idle-s": 0, "seed": settings.seed}
-    text = yaml.safe_dump(
-        document,
-        allow_unicode=True,
-        sort_keys=False,
-    )
+    text = yaml.safe_dump(document, allow_unicode=True, sort_keys=False)
 
     faults = Faults("the plan of the search")
     plan = plan_of(parse_yaml(text, faults.source, faults), {}, faults)
@@ -83,13 +74,7 @@ def search(settings: SearchSettings, out: Path, say: Callable[[str], None]) -> A
     UsageError: the folder is that of another search.
     """
     plan, text = plan_for(settings)
-    return _search(
-        settings,
-        plan,
-        text,
-        out,
-        say=say,
-    )
+    return _search(settings, plan, text, out, say=say)
 
 
 def search_cell(
@@ -115,13 +100,7 @@ def search_cell(
     )
 
     try:
-        answer = _search(
-            settings,
-            plan,
-            cell.title.encode(),
-            folder,
-            server=server,
-        )
+        answer = _search(settings, plan, cell.title.encode(), folder, server=server)
     except LlamaLoadError as error:
         return CellRun(1, str(error))
     write_search(answer, folder, cell.title)
@@ -185,13 +164,7 @@ def _search(
         closing(CellRunner(plan, folder, server=server)) as runner,
     ):
         state = SearchState(out, settings, say)
-        probes = RealProbes(
-            settings,
-            plan,
-            folder,
-            runner,
-            state,
-        )
+        probes = RealProbes(settings, plan, folder, runner, state)
         try:
             capacity = _capacity(settings, probes)
             answer = Answer(
@@ -214,10 +187,5 @@ def _search(
 
 def _capacity(settings: SearchSettings, probes: RealProbes) -> Capacity:
     if settings.vary == RATE:
-        return search_rate(
-            probes.rate,
-            probes.users,
-            settings.goal,
-            settings.seed,
-        )
+        return search_rate(probes.rate, probes.users, settings.goal, settings.seed)
     return search_users(probes.users, settings.goal, settings.seed)

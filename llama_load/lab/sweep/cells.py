@@ -174,11 +174,7 @@ def _variant(
 
     url = str(varied.settings.get(URL, ""))
     if url:
-        varied = replace(
-            varied,
-            kind=URL,
-            settings={URL: url},
-        )
+        varied = replace(varied, kind=URL, settings={URL: url})
         for setting, place in picks:
             if _applies(setting, varied, plan):
                 continue
@@ -220,23 +216,9 @@ def _conditions_of(plan: Plan, variant: _Variant) -> Iterator[Cell]:
             pairs.append((_TESTS, load))
 
     for workload, load in pairs:
-        given = merged(
-            plan.flags,
-            workload.flags,
-            load.flags,
-            variant.flags,
-        )
+        given = merged(plan.flags, workload.flags, load.flags, variant.flags)
         flags = merged(_cache_flags(plan, server, load, given), given)
-        yield Cell(
-            server,
-            labels,
-            workload,
-            load,
-            _filled(flags, chosen),
-            0,
-            "",
-            "",
-        )
+        yield Cell(server, labels, workload, load, _filled(flags, chosen), 0, "", "")
 
 
 def _cache_flags(
@@ -358,10 +340,4 @@ def _repeated(cell: Cell, repeat: int, plan: Plan) -> Cell:
     ]
     name = _UNSAFE.sub("_", "-".join(labels))[:100].strip("._")
     folder = f"{name}-r{repeat}-{key[:8]}"
-    return replace(
-        cell,
-        flags=flags,
-        repeat=repeat,
-        key=key,
-        folder=folder,
-    )
+    return replace(cell, flags=flags, repeat=repeat, key=key, folder=folder)

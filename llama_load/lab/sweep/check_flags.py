@@ -76,20 +76,8 @@ def check_values(
     """
     usable = tuple(setting for setting in plan.settings if _is_whole(setting))
     # those of the plan may have faults of their own
-    servers = plan.servers or (
-        PlannedServer(
-            "",
-            URL,
-            {},
-            "",
-        ),
-    )
-    checked = replace(
-        plan,
-        servers=servers,
-        settings=usable,
-        after_a_cell=KEEP,
-    )
+    servers = plan.servers or (PlannedServer("", URL, {}, ""),)
+    checked = replace(plan, servers=servers, settings=usable, after_a_cell=KEEP)
 
     seen = set()
     for cell in islice(conditions(checked), MOST_CELLS):
@@ -98,13 +86,7 @@ def check_values(
             continue
         seen.add(key)
         for name, sentence in flag_faults(cell.flags):
-            where, path = _origin(
-                name,
-                cell,
-                usable,
-                plan.flags,
-                numbers,
-            )
+            where, path = _origin(name, cell, usable, plan.flags, numbers)
             faults.add(root.at(*path), f"{where}: {sentence}")
 
 

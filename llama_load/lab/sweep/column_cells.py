@@ -96,11 +96,7 @@ class _FigureColumn:
         self._chosen = chosen
         self._there = [self._rows_there(place) for place in range(len(groups))]
         self._figures = []
-        for here, there in zip(
-            chosen,
-            self._there,
-            strict=True,
-        ):
+        for here, there in zip(chosen, self._there, strict=True):
             self._figures.append(_figure(column, here, there))
         self._ranking = ranking_of(plan, self._chosen)
 
@@ -192,24 +188,9 @@ class _FigureColumn:
         is_of_stage = row.is_stage and not self._is_of_servers and not row.reason
         stage = row.fact("concurrency") if is_of_stage else ""
         name = row_name(replace(row, is_stage=False), self._plan)
-        self._notes.append(
-            MissingNote(
-                place,
-                name,
-                stage,
-                heading,
-                why,
-                mark,
-            )
-        )
+        self._notes.append(MissingNote(place, name, stage, heading, why, mark))
 
-    def _cell_of(
-        self,
-        place: int,
-        figure: Estimate,
-        *,
-        is_best: bool,
-    ) -> Cell:
+    def _cell_of(self, place: int, figure: Estimate, *, is_best: bool) -> Cell:
         column = self._column
         rows = self._chosen[place]
         is_ranked = self._may_be_ranked(rows) and not self._reasons(place)
@@ -234,11 +215,7 @@ class _FigureColumn:
         text = _figure_text(column, figure)
         if mark:
             text += f" {mark}"
-        return Cell(
-            text,
-            figure.mean,
-            is_best=is_best,
-        )
+        return Cell(text, figure.mean, is_best=is_best)
 
     def _texts_apart(self, here: Sequence[Row], there: Sequence[Row]) -> list[str]:
         """Why the two sides of a difference are not compared."""

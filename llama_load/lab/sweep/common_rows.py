@@ -48,11 +48,7 @@ def _judge(rows: Sequence[Row]) -> None:
         return
 
     note = found.note("rows")
-    for row, run in zip(
-        rows,
-        found.runs,
-        strict=True,
-    ):
+    for row, run in zip(rows, found.runs, strict=True):
         row.run = run
         row.is_ranked = True
         row.are_rates_ranked = found.is_same

@@ -77,18 +77,9 @@ def compare_cells(sweep: Sweep) -> SweepComparison:
     that reason."""
     own_rows: list[Row] = []
     with one_budget(CommandBudget(), ends=False):
-        for cell, place in zip(
-            sweep.cells,
-            places(sweep),
-            strict=True,
-        ):
+        for cell, place in zip(sweep.cells, places(sweep), strict=True):
             folder = sweep.folder.run_of(cell)
-            own_rows += rows_of(
-                cell,
-                folder,
-                sweep.entry(cell),
-                place,
-            )
+            own_rows += rows_of(cell, folder, sweep.entry(cell), place)
     judge_common(own_rows)
 
     rows = list(own_rows)
@@ -185,8 +176,7 @@ def _over(comparison: SweepComparison) -> str:
     """What became of the cells, in a line."""
     t = sweep_words(comparison.sweep.plan.language)
     over = t("cells: {cells}, {failed} without a result").format(
-        cells=len(comparison.sweep.cells),
-        failed=comparison.failed,
+        cells=len(comparison.sweep.cells), failed=comparison.failed
     )
     rows = [row for table in comparison.tables for row in table.cells]
     not_ranked = sum(any(map(is_not_ranked, row)) for row in rows)

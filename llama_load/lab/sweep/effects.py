@@ -138,13 +138,7 @@ def effects(plan: Plan, rows: Sequence[Row]) -> list[Effect]:
         contrast = named.contrast
         if contrast is not None and contrast.ratio is not None and not contrast.order:
             p_values[place] = min(1.0, contrast.ratio.p_value() * contrast.pairs)
-    adjusted = dict(
-        zip(
-            p_values,
-            holm(list(p_values.values())),
-            strict=True,
-        )
-    )
+    adjusted = dict(zip(p_values, holm(list(p_values.values())), strict=True))
 
     found = []
     for place, named in enumerate(contrasts):
@@ -311,11 +305,7 @@ def _largest_contrast(
         if comparable:
             contrasts.append(_contrast(pair, comparable, figure, scatter))
 
-    largest = max(
-        contrasts,
-        key=lambda contrast: abs(contrast.log),
-        default=None,
-    )
+    largest = max(contrasts, key=lambda contrast: abs(contrast.log), default=None)
     return largest, texts_of(list(dict.fromkeys(against)))
 
 
@@ -408,9 +398,7 @@ def _in_words(named: _Named, p: float | None, together: int, t: Translate) -> Ef
     low, high = (change(end, gap=" ") for end in ratio.interval)
     interval = t("{low} to {high}").format(low=low, high=high)
     text = t("{largest} (95 %: {interval}; p = {p})").format(
-        largest=largest,
-        interval=interval,
-        p=f"{p:.2g}",
+        largest=largest, interval=interval, p=f"{p:.2g}"
     )
     if p > 1 - CONFIDENCE:
         found = change(ratio.found_from(POWERS[0], contrast.pairs * together), gap=" ")

@@ -70,12 +70,7 @@ class About(msgspec.Struct, frozen=True):
 class SweepFolder:
     """An open sweep folder; nobody else may write to it."""
 
-    def __init__(
-        self,
-        path: Path,
-        lock: FolderLock,
-        ended: dict[str, Ended],
-    ) -> None:
+    def __init__(self, path: Path, lock: FolderLock, ended: dict[str, Ended]) -> None:
         self.path = path
         self._lock = lock
         self.ended = ended
@@ -129,10 +124,7 @@ def open_folder(
     that was not accepted.
     """
     try:
-        path.mkdir(
-            parents=True,
-            exist_ok=True,
-        )
+        path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UsageError(
             f"the folder {path} cannot be made: {error.strerror}; give another --out"
@@ -193,11 +185,7 @@ def read_journal(path: Path) -> dict[str, Ended]:
     """The entries by key, the last one of each. A line that a crash cut off is left out."""
     ended: dict[str, Ended] = {}
     try:
-        lines = begin_of(
-            path / CELLS,
-            MOST_JOURNAL_BYTES,
-            inside=path,
-        ).split(b"\n")
+        lines = begin_of(path / CELLS, MOST_JOURNAL_BYTES, inside=path).split(b"\n")
     except OSError:
         return ended
     for line in lines:

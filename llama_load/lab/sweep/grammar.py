@@ -73,15 +73,13 @@ _OF_RPC = {
         Number(0, 64, is_whole=True), "number of RPC workers to start here"
     ),
     "rpc-worker": Key(
-        _TEXTS,
-        "their command (default: ggml-rpc-server beside llama-server)",
+        _TEXTS, "their command (default: ggml-rpc-server beside llama-server)"
     ),
 }
 URL = "url"
 FIT = "fit-params"
 _FIT = Key(
-    Text(),
-    "a llama-fit-params program, whose flags go to servers/CELL/fit_param.cmd",
+    Text(), "a llama-fit-params program, whose flags go to servers/CELL/fit_param.cmd"
 )
 
 
@@ -153,8 +151,7 @@ COLUMN = Object(
             "take it from the cells with these settings (or repeat): several cells in one row",
         ),
         "loss-against": Key(
-            map_of(_TEXTS),
-            "loss in per cent against the cells with these settings",
+            map_of(_TEXTS), "loss in per cent against the cells with these settings"
         ),
         "cost-against": Key(
             map_of(_TEXTS),

@@ -116,12 +116,7 @@ def read_yaml(path: Path, faults: Faults) -> Node:
     return parse_yaml(data, str(path), faults)
 
 
-def parse_yaml(
-    data: bytes | str,
-    source: str,
-    faults: Faults,
-    line: int = 0,
-) -> Node:
+def parse_yaml(data: bytes | str, source: str, faults: Faults, line: int = 0) -> Node:
     """The document as nodes, all at one `line` if it is given.
 
     UsageError: not YAML, or too deep or too large once its aliases are followed.

@@ -139,15 +139,7 @@ def _without_rows(notes: Sequence[Note], rows: int) -> list[Note]:
         if isinstance(note, MissingNote):
             of_rows = len(places[note.heading, note.why])
             is_of_all = of_rows == rows > 1
-            found.append(
-                replace(
-                    note,
-                    row="",
-                    stage="",
-                )
-                if is_of_all
-                else note
-            )
+            found.append(replace(note, row="", stage="") if is_of_all else note)
         else:
             found.append(note)
     return found
@@ -181,17 +173,8 @@ def _missing_figures(notes: Sequence[Note]) -> Iterable[MissingNote]:
 
 
 def _of_row(note: MissingNote) -> MissingNote:
-    return replace(
-        note,
-        place=0,
-        heading="",
-    )
+    return replace(note, place=0, heading="")
 
 
 def _of_run(note: MissingNote) -> MissingNote:
-    return replace(
-        note,
-        place=0,
-        heading="",
-        stage="",
-    )
+    return replace(note, place=0, heading="", stage="")

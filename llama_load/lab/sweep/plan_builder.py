@@ -50,12 +50,7 @@ PLAIN_KEYS = (
 class PlanBuilder:
     """Builds one plan; faults are noted at their lines."""
 
-    def __init__(
-        self,
-        root: Node,
-        raw: dict[str, Any],
-        faults: Faults,
-    ) -> None:
+    def __init__(self, root: Node, raw: dict[str, Any], faults: Faults) -> None:
         """`raw`: the values below `root`."""
         self._root = root
         self._raw = raw
@@ -85,12 +80,7 @@ class PlanBuilder:
             servers = tuple(
                 self._server(name, server) for name, server in raw["servers"].items()
             )
-        builder = SettingBuilder(
-            self._root,
-            servers,
-            self._locustfiles,
-            self._faults,
-        )
+        builder = SettingBuilder(self._root, servers, self._locustfiles, self._faults)
         for name, targets in (raw.get("vary") or {}).items():
             with suppress(*wrong):
                 settings.append(builder.setting(name, targets))
@@ -113,12 +103,7 @@ class PlanBuilder:
             flags=raw.get("flags") or {},
         )
         with suppress(*wrong):
-            check_values(
-                self._root,
-                plan,
-                self._numbers,
-                self._faults,
-            )
+            check_values(self._root, plan, self._numbers, self._faults)
 
         names = set(raw.get("vary") or {})
         with suppress(*wrong):
@@ -173,12 +158,7 @@ class PlanBuilder:
         for name in flags:
             fault = flag_fault(name, self._locustfiles)
             if fault:
-                self._fault(
-                    part,
-                    f"{where}: {fault}",
-                    *path,
-                    name,
-                )
+                self._fault(part, f"{where}: {fault}", *path, name)
 
     def _server(self, name: str, raw: dict[str, Any]) -> PlannedServer:
         (kind,) = (key for key in raw if key in KINDS)
@@ -263,13 +243,7 @@ class PlanBuilder:
                 )
 
             flags = entry.get("flags", {})
-            self._check_flags(
-                "workload",
-                flags,
-                "workload",
-                number,
-                "flags",
-            )
+            self._check_flags("workload", flags, "workload", number, "flags")
             file = path if path.is_file() else packed
             workload = Workload(str(file), entry.get("label", path.stem), flags)
             self._numbers[id(workload)] = number

@@ -47,13 +47,7 @@ class QualityOf:
             figures, reasons = _measured(self._plan, cell, url)
             title = cell.server.label
             self._folder.note(
-                Ended(
-                    key,
-                    PERPLEXITY,
-                    title,
-                    extra=figures,
-                    extra_reasons=reasons,
-                )
+                Ended(key, PERPLEXITY, title, extra=figures, extra_reasons=reasons)
             )
         entry = self._folder.ended[key]
         return entry.extra, entry.extra_reasons
@@ -91,12 +85,7 @@ def _measured(plan: PerplexityPlan, cell: Cell, url: str) -> Found:
             return by_binary(plan, model, url)
         _, text = read_text(plan.text)
         server = ProbeSettings(url, environment_key_for(url))
-        score = score_text(
-            server,
-            text,
-            plan.context,
-            stride,
-        )
+        score = score_text(server, text, plan.context, stride)
     except LlamaLoadError as error:
         return {}, dict.fromkeys(NAMES, printable(str(error), 300))
 

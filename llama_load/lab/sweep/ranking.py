@@ -84,12 +84,7 @@ def ranking_of(plan: Plan, groups: Sequence[Sequence[Row]]) -> Ranking:
 
 def reasons_between(plan: Plan, *groups: Sequence[Row]) -> list[Reason]:
     """Why these groups of rows are not ranked against each other, or one of them at all."""
-    return _reasons_of_class(
-        plan,
-        groups,
-        range(len(groups)),
-        is_one=False,
-    )
+    return _reasons_of_class(plan, groups, range(len(groups)), is_one=False)
 
 
 def _reasons_of_class(

@@ -25,10 +25,7 @@ def rates_of_test(records: Records, test: str) -> tuple[list[float], bool]:
     """
     kind, tokens = parse_test(test)
     ok = records.ok()
-    with np.errstate(
-        divide="ignore",
-        invalid="ignore",
-    ):
+    with np.errstate(divide="ignore", invalid="ignore"):
         if kind == PROCESS:
             by_server, by_client = _processing_rates(ok, tokens)
         else:

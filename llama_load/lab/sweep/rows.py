@@ -121,12 +121,7 @@ class Row:
         return self.reason or self.reasons.get(name) or f"the run has no {name}"
 
 
-def rows_of(
-    cell: Cell,
-    folder: Path,
-    entry: Ended,
-    place: int,
-) -> list[Row]:
+def rows_of(cell: Cell, folder: Path, entry: Ended, place: int) -> list[Row]:
     """The rows of a cell: one per stage of its run in this folder, or one.
 
     `entry`: how it ended.
@@ -143,10 +138,7 @@ def rows_of(
         planned = planned_concurrency(cell)
         rows = []
         for stage, users in enumerate(planned):
-            row = new_row(
-                facts=facts | {"concurrency": users},
-                stage=stage,
-            )
+            row = new_row(facts=facts | {"concurrency": users}, stage=stage)
             row.is_stage = len(planned) > 1
             row.reason = entry.reason
             row.is_ranked = False
@@ -162,31 +154,15 @@ def rows_of(
         summary = read_summary(folder, MOST_SUMMARY_BYTES)
     except (OSError, ValueError) as error:
         reason = f"its run folder cannot be read: {printable(str(error), 200)}"
-        return [
-            new_row(
-                facts=facts,
-                reason=reason,
-                is_ranked=False,
-            )
-        ]
+        return [new_row(facts=facts, reason=reason, is_ranked=False)]
 
     # a setting may be named like a fact, such as `model`
     facts |= reported_facts(cell, summary) | cell.settings
     rows = []
     for number, name in enumerate(summary.stages or [""]):
-        row = new_row(
-            facts=dict(facts),
-            stage=number,
-            is_stage=bool(name),
-        )
+        row = new_row(facts=dict(facts), stage=number, is_stage=bool(name))
         row.run = _measured_run(folder, name)
-        _add_stage(
-            row,
-            cell,
-            summary,
-            name,
-            entry,
-        )
+        _add_stage(row, cell, summary, name, entry)
         rows.append(row)
     _add_requests(rows, cell, folder)
     return rows
@@ -310,13 +286,7 @@ def _first_probe(document: Mapping[str, Any], folder: Path) -> MeasuredRun | Non
     run = _measured_run(folder / name, "")
     if run is None:
         return None
-    return replace(
-        run,
-        words=(),
-        planned=None,
-        load={},
-        answers=None,
-    )
+    return replace(run, words=(), planned=None, load={}, answers=None)
 
 
 def _add_requests(rows: list[Row], cell: Cell, folder: Path) -> None:

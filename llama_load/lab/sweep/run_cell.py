@@ -75,13 +75,7 @@ class LocustRuns:
     def __init__(self) -> None:
         self._forker: subprocess.Popen[bytes] | None = None
 
-    def run(
-        self,
-        cell: Cell,
-        url: str,
-        folder: Path,
-        limit_s: float,
-    ) -> CellRun:
+    def run(self, cell: Cell, url: str, folder: Path, limit_s: float) -> CellRun:
         """Run a cell; what Locust prints goes to a file beside the run folder.
 
         After a KeyboardInterrupt `close` ends Locust.

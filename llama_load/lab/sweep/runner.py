@@ -73,12 +73,7 @@ class Sweep:
         """How a cell ended; one that has not run has that as its reason."""
         entry = self.folder.ended.get(cell.key)
         if entry is None:
-            return Ended(
-                cell.key,
-                NOT_RUN,
-                cell.title,
-                "it has not run yet",
-            )
+            return Ended(cell.key, NOT_RUN, cell.title, "it has not run yet")
         return entry
 
 
@@ -195,18 +190,9 @@ class CellRunner:
             return None
         self._folder.put_aside(cell, DISTURBED)
         note = f"run again, because {why} the first time"
-        return self.run(
-            cell,
-            searcher=searcher,
-            note=note,
-        )
+        return self.run(cell, searcher=searcher, note=note)
 
-    def _ended(
-        self,
-        cell: Cell,
-        limit_s: float,
-        searcher: Searcher | None,
-    ) -> Ended:
+    def _ended(self, cell: Cell, limit_s: float, searcher: Searcher | None) -> Ended:
         times_start = self._plan.times_starts and cell.server.kind != URL
         if times_start:
             self._wait_for_quiet(cell)
@@ -217,12 +203,7 @@ class CellRunner:
             ready = self._server.ready_for(cell)
         except LlamaLoadError as error:
             reason = _one_line(f"the server did not start: {error}")
-            return Ended(
-                cell.key,
-                FAILED,
-                cell.title,
-                reason=reason,
-            )
+            return Ended(cell.key, FAILED, cell.title, reason=reason)
         figures: dict[str, float] = {}
         others_at_start = 0.0
         if ready.start_s is not None:
@@ -248,19 +229,9 @@ class CellRunner:
         watch = MachineWatch()
         folder = self._folder.run_of(cell)
         if cell.load.search is not None and searcher is not None:
-            done = searcher(
-                cell,
-                self._server,
-                folder,
-                limit_s,
-            )
+            done = searcher(cell, self._server, folder, limit_s)
         else:
-            done = self._locust.run(
-                cell,
-                ready.url,
-                folder,
-                limit_s,
-            )
+            done = self._locust.run(cell, ready.url, folder, limit_s)
 
         reason = _reason(self._server.has_ended(), done.reason)
         disturbed = ""

@@ -50,13 +50,7 @@ class RunningServer:
     It goes on for cells with the same settings, until it is stopped.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        after_a_cell: str,
-        *,
-        empties_cache: bool,
-    ) -> None:
+    def __init__(self, folder: Path, after_a_cell: str, *, empties_cache: bool) -> None:
         self._folder = folder
         self._keeps = after_a_cell == KEEP
         self._empties_cache = empties_cache
@@ -120,10 +114,7 @@ def _write_fitted_flags(program: str, spec: ServerSpec, folder: Path) -> None:
     if spec.model:
         given[:0] = ["-m", spec.model]
     flags = fitted_flags(program, given, spec.env)
-    folder.mkdir(
-        parents=True,
-        exist_ok=True,
-    )
+    folder.mkdir(parents=True, exist_ok=True)
     (folder / FITTED).write_text(f"{redacted(flags)}\n", encoding="utf-8")
 
 

@@ -30,10 +30,7 @@ def spec_of(server: PlannedServer) -> ServerSpec:
             value = {key: str(variable) for key, variable in value.items()}
         fields[name.replace("-", "_")] = value
 
-    spec = ServerSpec(
-        kind=server.kind,
-        **fields,
-    )
+    spec = ServerSpec(kind=server.kind, **fields)
     start_of(spec)
     return spec
 

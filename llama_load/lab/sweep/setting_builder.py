@@ -68,12 +68,7 @@ class SettingBuilder:
                 f"vary.{name} changes nothing; give what it changes, such as SERVER.args+, "
                 f"or values for {{{name}}}",
             )
-            return Setting(
-                name,
-                (),
-                (),
-                (),
-            )
+            return Setting(name, (), (), ())
 
         lengths = sorted({len(values) for values in lists.values()})
         if len(lengths) > 1:
@@ -97,22 +92,12 @@ class SettingBuilder:
                 f"vary.{name}: two values are labelled alike; give different labels"
             )
             self._fault(name, sentence)
-        return Setting(
-            name,
-            labels,
-            tuple(values),
-            tuple(parsed),
-        )
+        return Setting(name, labels, tuple(values), tuple(parsed))
 
     def _fault(self, setting: str, sentence: str) -> None:
         self._faults.add(self._root.at("vary", setting), sentence)
 
-    def _check_urls(
-        self,
-        setting: str,
-        target: str,
-        urls: list[str],
-    ) -> None:
+    def _check_urls(self, setting: str, target: str, urls: list[str]) -> None:
         """Faults of URLs that a setting varies."""
         for url in sorted(set(urls)):
             fault = url_fault(url)

@@ -22,12 +22,7 @@ class Text:
 
     choices: tuple[str, ...] = ()
 
-    def check(
-        self,
-        node: Node,
-        where: str,
-        faults: Faults,
-    ) -> Any:
+    def check(self, node: Node, where: str, faults: Faults) -> Any:
         """The text."""
         if isinstance(node.value, bool) or not isinstance(
             node.value, str | int | float
@@ -35,12 +30,7 @@ class Text:
             return _other(node, where, "a text", faults)
         text = str(node.value)
         if self.choices and text not in self.choices:
-            return _other(
-                node,
-                where,
-                f"one of {', '.join(self.choices)}",
-                faults,
-            )
+            return _other(node, where, f"one of {', '.join(self.choices)}", faults)
         return text
 
     def schema(self) -> dict[str, Any]:
@@ -60,12 +50,7 @@ class Number:
     most: float = 1e9
     is_whole: bool = False
 
-    def check(
-        self,
-        node: Node,
-        where: str,
-        faults: Faults,
-    ) -> Any:
+    def check(self, node: Node, where: str, faults: Faults) -> Any:
         """The number."""
         value = node.value
         kinds = int if self.is_whole else (int, float)
@@ -96,20 +81,10 @@ class Scalar:
     expected: str
     names: str | list[str]
 
-    def check(
-        self,
-        node: Node,
-        where: str,
-        faults: Faults,
-    ) -> Any:
+    def check(self, node: Node, where: str, faults: Faults) -> Any:
         """The value."""
         if not isinstance(node.value, self.types):
-            return _other(
-                node,
-                where,
-                self.expected,
-                faults,
-            )
+            return _other(node, where, self.expected, faults)
         return node.value
 
     def schema(self) -> dict[str, Any]:
@@ -133,12 +108,7 @@ class ListOf:
     least: int = 1
     or_one: bool = False
 
-    def check(
-        self,
-        node: Node,
-        where: str,
-        faults: Faults,
-    ) -> Any:
+    def check(self, node: Node, where: str, faults: Faults) -> Any:
         """The values."""
         if not isinstance(node.value, list):
             if self.or_one:
@@ -188,12 +158,7 @@ class Object:
     or_text: str = ""
     fault: Callable[[Any], str] = lambda _: ""
 
-    def check(
-        self,
-        node: Node,
-        where: str,
-        faults: Faults,
-    ) -> Any:
+    def check(self, node: Node, where: str, faults: Faults) -> Any:
         """The values by key."""
         if self.or_text and isinstance(node.value, str):
             return {
@@ -205,12 +170,7 @@ class Object:
                 expected = f"keys such as {', '.join(list(self.keys)[:3])}"
             return _other(node, where, expected, faults)
         if len(node.value) < self.least:
-            return _other(
-                node,
-                where,
-                f"at least {self.least} name",
-                faults,
-            )
+            return _other(node, where, f"at least {self.least} name", faults)
 
         before = len(faults.lines)
         checked = {}
@@ -231,12 +191,7 @@ class Object:
                 faults.add(node, f"{where}: {sentence}")
         return checked
 
-    def _check_names(
-        self,
-        node: Node,
-        where: str,
-        faults: Faults,
-    ) -> None:
+    def _check_names(self, node: Node, where: str, faults: Faults) -> None:
         """Faults of keys that must be given."""
         for name, key in self.keys.items():
             if key.required and name not in node.value:
@@ -284,18 +239,10 @@ Shape = Text | Number | Scalar | ListOf | Object
 
 def map_of(item: Shape, least: int = 0) -> Object:
     """Values of one shape by names that the plan chooses."""
-    return Object(
-        others=item,
-        least=least,
-    )
+    return Object(others=item, least=least)
 
 
-def _other(
-    node: Node,
-    where: str,
-    expected: str,
-    faults: Faults,
-) -> None:
+def _other(node: Node, where: str, expected: str, faults: Faults) -> None:
     """Note that a node has another shape than the expected one."""
     names = {dict: "keys with values", list: "a list", type(None): "nothing"}
     if node.value in ([], {}):

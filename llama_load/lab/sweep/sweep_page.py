@@ -195,13 +195,7 @@ def _bars(table: Table, place: int, t: Translate) -> Chart | None:
         texts.append(f"{name}: {row[place].text}")
     title = f"{table.title} - {head}" if table.title and head else table.title or head
     note = f"{NOT_RANKED} {t(MARK_MEANS)}" if min(opacities) < 1 else ""
-    return Chart(
-        plot,
-        title,
-        "; ".join(texts),
-        keys,
-        note,
-    )
+    return Chart(plot, title, "; ".join(texts), keys, note)
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,11 +226,7 @@ def _by_group(
         return [(SERIES[0], "", list(range(len(rows))))]
 
     parts = []
-    for role, value in zip(
-        SERIES,
-        groups.values,
-        strict=False,
-    ):
+    for role, value in zip(SERIES, groups.values, strict=False):
         own = [i for i, row in enumerate(rows) if row[groups.place].text == value]
         if own:
             parts.append((role, value, own))
@@ -246,10 +236,7 @@ def _by_group(
 def _outline(plot: Figure, names: Sequence[str], values: Sequence[float]) -> None:
     """Mark the best."""
     plot.draw(
-        source(
-            name=names,
-            value=values,
-        ),
+        source(name=names, value=values),
         "HBar",
         y="name",
         right="value",

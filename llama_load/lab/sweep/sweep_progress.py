@@ -44,10 +44,7 @@ class Progress(ExitStack):
         if sys.stderr.isatty():
             from rich.live import Live
 
-            console = bounded_console(
-                stderr=True,
-                least_width=LEAST_LIVE_WIDTH,
-            )
+            console = bounded_console(stderr=True, least_width=LEAST_LIVE_WIDTH)
             live = Live(
                 console=console,
                 get_renderable=self._table,
@@ -79,11 +76,7 @@ class Progress(ExitStack):
         for note in entry.notes:
             outcome += f" ({note})"
         title = f"{self._place()} {printable(cell.title)}, repeat {cell.repeat}"
-        print(
-            f"{title}: {outcome}; {self._left()}",
-            file=sys.stderr,
-            flush=True,
-        )
+        print(f"{title}: {outcome}; {self._left()}", file=sys.stderr, flush=True)
 
     def _place(self) -> str:
         """`[3/8]`."""
@@ -108,13 +101,7 @@ class Progress(ExitStack):
             if cell.key in ended:
                 done.append(cell)
 
-        table = Table(
-            "cell",
-            "repeat",
-            "outcome",
-            box=None,
-            padding=(0, 2, 0, 0),
-        )
+        table = Table("cell", "repeat", "outcome", box=None, padding=(0, 2, 0, 0))
         for cell in done[-SHOWN_CELLS:]:
             entry = ended[cell.key]
             outcome = duration(entry.took_s)
@@ -153,12 +140,7 @@ class Progress(ExitStack):
         for place, cell in enumerate(sweep.cells):
             if cell.key in sweep.folder.ended and cell.key not in self._rows:
                 folder = sweep.folder.run_of(cell)
-                self._rows[cell.key] = rows_of(
-                    cell,
-                    folder,
-                    sweep.entry(cell),
-                    place,
-                )
+                self._rows[cell.key] = rows_of(cell, folder, sweep.entry(cell), place)
 
         rows: list[Row] = []
         for cell in done:

@@ -9,11 +9,7 @@ from llama_load import tables
 from llama_load.analysis.comparison.warnings import replaced_in
 from llama_load.analysis.reports.request_table import RequestRow
 from llama_load.ground.units import quantity
-from llama_load.lab.sweep.column_cells import (
-    NOT_RANKED,
-    column_cells,
-    rows_where,
-)
+from llama_load.lab.sweep.column_cells import NOT_RANKED, column_cells, rows_where
 from llama_load.lab.sweep.grammar import REQUESTS
 from llama_load.lab.sweep.missing_notes import MissingNote, Note, RowNote, note_texts
 from llama_load.lab.sweep.plan import Column, Plan, Table
@@ -99,15 +95,7 @@ def _of_requests(
         if not row.requests:
             stage = row.fact("concurrency") if row.is_stage and not row.reason else ""
             name = row_name(replace(row, is_stage=False), plan)
-            notes.append(
-                MissingNote(
-                    place,
-                    name,
-                    stage,
-                    "",
-                    row.reason or NO_REQUESTS,
-                )
-            )
+            notes.append(MissingNote(place, name, stage, "", row.reason or NO_REQUESTS))
         if not row.reason:
             notes += _notes_of_requests(row, plan)
         for request in row.requests:
@@ -125,10 +113,7 @@ def _of_requests(
     for texts in lines:
         cells.append([tables.Cell(text) for text in texts])
     return _made(
-        table,
-        title,
-        cells,
-        note_texts(notes, len(rows), sweep_words(plan.language)),
+        table, title, cells, note_texts(notes, len(rows), sweep_words(plan.language))
     )
 
 
@@ -206,10 +191,7 @@ def _of_cells(
         for place, group in enumerate(groups):
             notes += _doubts(place, group, plan)
     return _made(
-        table,
-        title,
-        cells,
-        note_texts(notes, len(groups), sweep_words(plan.language)),
+        table, title, cells, note_texts(notes, len(groups), sweep_words(plan.language))
     )
 
 
@@ -259,11 +241,7 @@ def _columns(table: Table, rows: Sequence[Row], plan: Plan) -> Iterable[Column]:
             continue
         for number in range(max(1, _most_gpus(rows))):
             name = f"{column.name} {number}" if column.name else ""
-            of_gpu = replace(
-                column,
-                value=f"{BY_GPU}.{number}",
-                name=name,
-            )
+            of_gpu = replace(column, value=f"{BY_GPU}.{number}", name=name)
             yield _complete(of_gpu, plan.language)
 
 
@@ -352,13 +330,7 @@ def _made(
     """The table with its headings and notes."""
     heads = []
     for column in table.columns:
-        heads.append(
-            tables.Column(
-                column.name,
-                column.align,
-                width=column.width,
-            )
-        )
+        heads.append(tables.Column(column.name, column.align, width=column.width))
 
     texts = dict.fromkeys([*notes, table.note])
     return tables.Table(

@@ -41,13 +41,7 @@ def loads_of_tests(
         for test in tests:
             label = f"{test} @ d{depth}" if depth else test
             loads.append(
-                Load(
-                    label,
-                    merged(_flags(test, depth), flags),
-                    test,
-                    depth,
-                    **rest,
-                )
+                Load(label, merged(_flags(test, depth), flags), test, depth, **rest)
             )
     return loads
 

@@ -43,19 +43,8 @@ class Value:
         return self.chinese if language == CHINESE else self.english
 
 
-def _text_value(
-    key: str,
-    english: str,
-    chinese: str,
-    help_: str,
-) -> Value:
-    return Value(
-        key,
-        english,
-        chinese,
-        help_,
-        is_text=True,
-    )
+def _text_value(key: str, english: str, chinese: str, help_: str) -> Value:
+    return Value(key, english, chinese, help_, is_text=True)
 
 
 FACTS = (
@@ -74,10 +63,7 @@ FACTS = (
         "architecture, size and quantization of the .gguf file, as in llama-bench",
     ),
     _text_value(
-        "size",
-        "Size",
-        "大小",
-        "bytes of the model's tensors, as in llama-bench",
+        "size", "Size", "大小", "bytes of the model's tensors, as in llama-bench"
     ),
     _text_value(
         "file_size",
@@ -86,10 +72,7 @@ FACTS = (
         "size of the model's file or folder, in GB of 10^9 bytes",
     ),
     _text_value(
-        "params",
-        "Params",
-        "参数量",
-        "parameters in billions, as in llama-bench",
+        "params", "Params", "参数量", "parameters in billions, as in llama-bench"
     ),
     _text_value(
         "quantization",
@@ -349,13 +332,7 @@ def describe(name: str) -> Value:
             best = HIGHER
         elif name.endswith("_ms"):
             best = LOWER
-        return Value(
-            name,
-            name,
-            name,
-            "a key of summary.json",
-            best=best,
-        )
+        return Value(name, name, name, "a key of summary.json", best=best)
     if name.startswith(PATH):
         heading = name.removeprefix(PATH)
         return Value(
@@ -364,10 +341,4 @@ def describe(name: str) -> Value:
 
     for prefix in (CONSTANT, ARGUMENT, VARIABLE):
         name = name.removeprefix(prefix)
-    return Value(
-        name,
-        name,
-        name,
-        "a setting",
-        is_text=True,
-    )
+    return Value(name, name, name, "a setting", is_text=True)

@@ -17,10 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
-from llama_load.analysis.comparison.change_intervals import (
-    LEAST_SPREAD,
-    holm,
-)
+from llama_load.analysis.comparison.change_intervals import LEAST_SPREAD, holm
 from llama_load.run_folder.arithmetic.student_t import t_quantile, t_tail
 
 LEAST_BLOCKS = 3
@@ -75,12 +72,7 @@ class Raced:
 class _Race:
     """The settings that are left and the logarithms of the scores so far."""
 
-    def __init__(
-        self,
-        count: int,
-        run: Run,
-        against: Against,
-    ) -> None:
+    def __init__(self, count: int, run: Run, against: Against) -> None:
         self._run = run
         self._against = against
         self.alive = list(range(count))
@@ -141,12 +133,7 @@ class _Race:
         return _are_equal(self.alive, self.logs)
 
 
-def race(
-    count: int,
-    run: Run,
-    seed: int = 0,
-    against: Against = _no_reason,
-) -> Raced:
+def race(count: int, run: Run, seed: int = 0, against: Against = _no_reason) -> Raced:
     """Race settings 0 (the default) to count - 1.
 
     The default stays in every block, so that the end compares with it. A setting that must not be
@@ -207,12 +194,7 @@ def _worse(alive: Sequence[int], scores: Sequence[Logs]) -> dict[int, str]:
         p_values.append(t_tail(mean / error, len(values) - 1))
 
     worse = {}
-    for number, mean, p in zip(
-        judged,
-        differences,
-        holm(p_values),
-        strict=True,
-    ):
+    for number, mean, p in zip(judged, differences, holm(p_values), strict=True):
         if p < SIGNIFICANCE:
             percent = 100 * (1 - math.exp(-mean))
             worse[number] = f"{percent:.1f} % worse than the best (p = {p:.2g})"

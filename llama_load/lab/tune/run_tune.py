@@ -181,34 +181,17 @@ def tune(
     if concurrencies:
         check_concurrency(plan, stages)
     flags = plan.flags | {"goodput": [goodput], "no-report-html": [True]}
-    plan = replace(
-        plan,
-        flags=flags,
-        perplexity=None,
-    )
+    plan = replace(plan, flags=flags, perplexity=None)
 
     chosen: dict[str, int] = {}
     races = []
     with (
-        closing(
-            open_folder(
-                out,
-                expand(plan),
-                text,
-                __version__,
-            )
-        ) as folder,
+        closing(open_folder(out, expand(plan), text, __version__)) as folder,
         closing(CellRunner(plan, folder, watcher)) as cells,
     ):
         runner = _Runner(cells, folder)
         for number, stage in enumerate(stages):
-            stage_race = _race(
-                plan,
-                stage,
-                chosen,
-                runner,
-                number,
-            )
+            stage_race = _race(plan, stage, chosen, runner, number)
             if not any(stage_race.raced.scores):
                 what = _without_scores(stage_race, f"met the objectives {goodput}")
                 raise RunError(
@@ -219,22 +202,11 @@ def tune(
         drafts = []
         for number, users in enumerate(concurrencies, start=len(stages)):
             crowd = with_users(plan, users)
-            draft_race = _race(
-                crowd,
-                stages[-1],
-                chosen,
-                runner,
-                number,
-            )
+            draft_race = _race(crowd, stages[-1], chosen, runner, number)
             drafts.append(DraftRace(users, draft_race))
 
     last_winner = races[-1].raced.winner
-    best = cells_of(
-        plan,
-        stages[-1],
-        chosen,
-        0,
-    )[last_winner]
+    best = cells_of(plan, stages[-1], chosen, 0)[last_winner]
     spec = with_model(spec_of(best.server))
     command = start_of(spec).command(spec, PORT)
 
@@ -267,12 +239,7 @@ def _race(
     runner.begin_stage()
 
     def run(place: int, block: int) -> float:
-        cell = cells_of(
-            plan,
-            stage,
-            chosen,
-            first_block + block,
-        )[place]
+        cell = cells_of(plan, stage, chosen, first_block + block)[place]
         score = runner.score(cell)
         runner.keep(place, cell)
         return score
@@ -283,24 +250,14 @@ def _race(
             (reason.text for reason in reasons if reason.kind in OTHER_PROMPTS), ""
         )
 
-    raced = race(
-        count,
-        run,
-        plan.seed + number,
-        other_prompts,
-    )
+    raced = race(count, run, plan.seed + number, other_prompts)
 
     doubt = ""
     if raced.winner:
         reasons = runner.reasons_against_default(raced.winner, labels[raced.winner])
         doubt = next((reason.text for reason in reasons if not reason.latency), "")
     if doubt and raced.scores[0]:
-        raced = replace(
-            raced,
-            winner=0,
-            is_real=False,
-            gain=None,
-        )
+        raced = replace(raced, winner=0, is_real=False, gain=None)
     return StageRace(stage, raced, labels, doubt)
 
 
@@ -356,12 +313,7 @@ def table_of(race: StageRace) -> Table:
         rows.append([race.labels[number], str(len(scores)), mean, outcome])
 
     heads = [*columns("setting", "runs", "goodput (req/s)"), Column("", LEFT)]
-    return Table(
-        f"Stage {race.stage.name}",
-        heads,
-        rows,
-        style="padded",
-    )
+    return Table(f"Stage {race.stage.name}", heads, rows, style="padded")
 
 
 def drafts_table(drafts: Sequence[DraftRace]) -> Table:
@@ -407,13 +359,7 @@ def write_tuned(tuned: Tuned, folder: Path, title: str) -> list[str]:
     write_text(folder / MARKDOWN, "\n".join(document_lines(title, tables, sections)))
     subtitle = f"{tuned.command} ({quantity(tuned.runs, 'run')})"
     subject = subject_of(folder / RUNS)
-    html = page(
-        title,
-        subtitle,
-        tables,
-        sections,
-        subject=subject,
-    )
+    html = page(title, subtitle, tables, sections, subject=subject)
     write_text(folder / HTML, html)
 
     lines = [tuned.command, "", *sentences]

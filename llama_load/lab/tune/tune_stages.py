@@ -120,11 +120,7 @@ def with_users(plan: Plan, users: int) -> Plan:
     """The plan with a load of so many users."""
     load = plan.loads[0]
     flags = {name: value for name, value in load.flags.items() if name not in USERS}
-    load = replace(
-        load,
-        label=f"{users} users",
-        flags=flags | {"u": [users]},
-    )
+    load = replace(load, label=f"{users} users", flags=flags | {"u": [users]})
     return replace(plan, loads=(load,))
 
 

@@ -73,12 +73,7 @@ class Dispatcher:
 
     # ------------------------------------------------------------------ messages from workers
 
-    def want(
-        self,
-        worker: str,
-        workload: str,
-        count: int,
-    ) -> None:
+    def want(self, worker: str, workload: str, count: int) -> None:
         """`count` users of a worker wait for a request (or conversation) of this workload."""
         self.ledger.want(worker, workload, count)
         self.serve()
@@ -95,13 +90,7 @@ class Dispatcher:
         many more of each workload its users wait for. Leases of these deliveries that it does not
         hold were lost on their way, and are given out again. Requests that have ended are
         `held_open` by tasks which may still reject the answers."""
-        lost = self.ledger.reconcile(
-            worker,
-            delivered,
-            holds,
-            wants,
-            held_open,
-        )
+        lost = self.ledger.reconcile(worker, delivered, holds, wants, held_open)
         self._put_back(lost)
         self.serve()
 
@@ -111,13 +100,7 @@ class Dispatcher:
         self._put_back(self.ledger.take_back(worker, keys))
         self.serve()
 
-    def request_ended(
-        self,
-        worker: str,
-        key: Key,
-        *,
-        refused: bool = False,
-    ) -> None:
+    def request_ended(self, worker: str, key: Key, *, refused: bool = False) -> None:
         """This request has ended, or the server `refused` the connection; its record comes
         later."""
         if self.ledger.has_lease(worker, key):
@@ -125,13 +108,7 @@ class Dispatcher:
         self.ledger.request_ended(worker, key, refused=refused)
         self.serve()
 
-    def record_stored(
-        self,
-        worker: str,
-        key: Key,
-        *,
-        refused: bool = False,
-    ) -> None:
+    def record_stored(self, worker: str, key: Key, *, refused: bool = False) -> None:
         """The record of a leased request is stored, and the ledger `accepts_record`."""
         self.records_stored([(worker, key)], refused=refused)
 

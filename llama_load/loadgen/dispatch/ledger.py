@@ -74,12 +74,7 @@ class Ledger:
                 present.setdefault(id(entry.holder), entry.lease)
         return list(present.values())
 
-    def has_lease(
-        self,
-        worker: str,
-        key: Key,
-        delivery: int | None = None,
-    ) -> bool:
+    def has_lease(self, worker: str, key: Key, delivery: int | None = None) -> bool:
         """Whether this worker has a lease of this request, from this delivery if it is given."""
         held = self.workers[worker].leases.get(key)
         if held is None:
@@ -105,12 +100,7 @@ class Ledger:
             entry.changed(entry)
         entry.is_gone = entry.has_left
 
-    def want(
-        self,
-        worker: str,
-        workload: str,
-        count: int,
-    ) -> None:
+    def want(self, worker: str, workload: str, count: int) -> None:
         """`count` more users of this worker wait for a request of this workload."""
         if not self.is_closed and not self.workers[worker].has_left:
             self.wants.add(worker, workload, count)
@@ -129,26 +119,14 @@ class Ledger:
 
     # ------------------------------------------------------------------ ends
 
-    def request_ended(
-        self,
-        worker: str,
-        key: Key,
-        *,
-        refused: bool = False,
-    ) -> None:
+    def request_ended(self, worker: str, key: Key, *, refused: bool = False) -> None:
         """The request of this lease has ended; its record comes later."""
         if (entry := self.workers[worker].leases.get(key)) is not None:
             self._free_user(entry, refused=refused)
         else:
             self._end_stray(worker, key)
 
-    def record_stored(
-        self,
-        worker: str,
-        key: Key,
-        *,
-        refused: bool = False,
-    ) -> bool:
+    def record_stored(self, worker: str, key: Key, *, refused: bool = False) -> bool:
         """The record of this request is stored. Whether a lease has ended with it; else the request
         of a lost worker has, or the request was counted before."""
         self._changed_ns = self.now_ns()
@@ -239,12 +217,7 @@ class Ledger:
             sent |= could_have_begun(leases, sent, heard_ns + UNSAID_NS)
 
         measured, warmup = _by_kind(sent)
-        gone = LostWorker(
-            worker,
-            measured,
-            len(leases) - len(sent),
-            warmup,
-        )
+        gone = LostWorker(worker, measured, len(leases) - len(sent), warmup)
         self._note_loss(gone, sent)
         return self._end(leases, sent), self._release(worker)
 
@@ -254,13 +227,7 @@ class Ledger:
         unnamed = [key for key in keys if not self._is_lost(worker, key)]
         if unnamed:
             measured, warmup = _by_kind(unnamed)
-            gone = LostWorker(
-                worker,
-                measured,
-                0,
-                warmup,
-                gave_up=True,
-            )
+            gone = LostWorker(worker, measured, 0, warmup, gave_up=True)
             self._note_loss(gone, unnamed)
 
         leases = self.workers[worker].leases

@@ -87,10 +87,7 @@ class Workers:
     def __getitem__(self, worker: str) -> WorkerLeases:
         worker_leases = self._by_name.get(worker)
         if worker_leases is None:
-            worker_leases = WorkerLeases(
-                name=worker,
-                changed=self._note,
-            )
+            worker_leases = WorkerLeases(name=worker, changed=self._note)
             self._by_name[worker] = worker_leases
         return worker_leases
 
@@ -159,12 +156,7 @@ class Wants:
         """Worker and workload of the next user; no worker if none waits."""
         return next(iter(self._waiting), (None, ""))
 
-    def add(
-        self,
-        worker: str,
-        workload: str,
-        count: int,
-    ) -> None:
+    def add(self, worker: str, workload: str, count: int) -> None:
         """This many more users wait there."""
         if count > 0:
             self._waiting[worker, workload] = (

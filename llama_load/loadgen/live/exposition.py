@@ -124,11 +124,7 @@ def _metrics(
 def _gauge(name: str, text: str, value: float) -> Metric:
     from prometheus_client.core import GaugeMetricFamily
 
-    return GaugeMetricFamily(
-        f"llama_load_{name}",
-        text,
-        value=value,
-    )
+    return GaugeMetricFamily(f"llama_load_{name}", text, value=value)
 
 
 def _run_info(info: Mapping[str, str]) -> Metric:
@@ -145,11 +141,7 @@ def _counters(groups: _LabelledGroups) -> Iterator[Metric]:
     from prometheus_client.core import CounterMetricFamily
 
     for name, text, value_of in _COUNTERS:
-        family = CounterMetricFamily(
-            f"llama_load_{name}",
-            text,
-            labels=LABELS,
-        )
+        family = CounterMetricFamily(f"llama_load_{name}", text, labels=LABELS)
         for labels, group in groups:
             family.add_metric(labels, value_of(group))
 
@@ -176,19 +168,11 @@ def _histogram(latency: str, groups: _LabelledGroups) -> Metric:
     from prometheus_client.core import HistogramMetricFamily
 
     text = f"{_title(latency)} of measured requests."
-    family = HistogramMetricFamily(
-        f"llama_load_{latency}_seconds",
-        text,
-        labels=LABELS,
-    )
+    family = HistogramMetricFamily(f"llama_load_{latency}_seconds", text, labels=LABELS)
     for labels, group in groups:
         buckets = _buckets(group, latency)
         sum_s = group.sums_ms[latency] / 1000
-        family.add_metric(
-            labels,
-            buckets=buckets,
-            sum_value=sum_s,
-        )
+        family.add_metric(labels, buckets=buckets, sum_value=sum_s)
 
     return family
 

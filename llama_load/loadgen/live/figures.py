@@ -104,13 +104,7 @@ class LiveFigures:
             return
         key = GroupKey(record.workload, record.stage, record.host)
         numbers = tuple(getattr(record, name) for name in _NUMBERS)
-        ended = _Ended(
-            key,
-            record.status,
-            numbers,
-            record.itl_ms,
-            drawn,
-        )
+        ended = _Ended(key, record.status, numbers, record.itl_ms, drawn)
         self._keep([ended])
 
     def add_batch(self, batch: pa.RecordBatch) -> None:
@@ -142,13 +136,7 @@ class LiveFigures:
             after_gaps = offsets[place + 1]
             own_gaps_ms = gaps_ms[first_gap:after_gaps]
             key = GroupKey(workload, stage, host)
-            ended = _Ended(
-                key,
-                status,
-                own_numbers,
-                own_gaps_ms,
-                drawn,
-            )
+            ended = _Ended(key, status, own_numbers, own_gaps_ms, drawn)
             entries.append(ended)
 
         self._keep(entries)
@@ -231,13 +219,7 @@ class LiveFigures:
                 drawn.append(answer.drawn)
 
             answers = _rows_of(numbers, good)
-            self._count_answers(
-                group,
-                answers,
-                gaps_ms,
-                np.array(drawn),
-                now_ns,
-            )
+            self._count_answers(group, answers, gaps_ms, np.array(drawn), now_ns)
 
     def _steps_of(self, instants_ns: Floats, now_ns: int) -> Integers:
         whole_ns = instants_ns.astype(np.int64)
@@ -261,23 +243,11 @@ class LiveFigures:
         is_first_drawn = drawn > 0
         for name in OF_REQUEST:
             values_ms = numbers[f"{name}_ms"]
-            self._count_latency(
-                group,
-                name,
-                values_ms,
-                first_steps,
-                is_first_drawn,
-            )
+            self._count_latency(group, name, values_ms, first_steps, is_first_drawn)
 
         all_gaps_ms = np.concatenate(gaps_ms)
         is_gap_drawn = places_in(lengths) + 1 < np.repeat(drawn, lengths)
-        self._count_latency(
-            group,
-            "itl",
-            all_gaps_ms,
-            gap_steps,
-            is_gap_drawn,
-        )
+        self._count_latency(group, "itl", all_gaps_ms, gap_steps, is_gap_drawn)
 
         ttft_ms = numbers["ttft_ms"]
         is_new = np.isfinite(ttft_ms) & ~is_first_drawn
@@ -301,12 +271,7 @@ class LiveFigures:
             key = OTHERS
         return self._groups.setdefault(key, Group())
 
-    def _count(
-        self,
-        group: Group,
-        ended: Sequence[_Ended],
-        numbers: _Columns,
-    ) -> None:
+    def _count(self, group: Group, ended: Sequence[_Ended], numbers: _Columns) -> None:
         statuses = Counter(entry.status for entry in ended)
         group.completed += statuses.pop(OK, 0)
         group.failures += statuses

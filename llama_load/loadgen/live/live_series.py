@@ -110,12 +110,7 @@ class TimeSeries:
         self.version += 1
         self._changed[steps] = self.version
 
-    def add_latencies(
-        self,
-        name: str,
-        steps: Integers,
-        buckets: Integers,
-    ) -> None:
+    def add_latencies(self, name: str, steps: Integers, buckets: Integers) -> None:
         """Count values of a latency of `OVER_TIME`, by step and bucket."""
         if not len(steps):
             return
@@ -134,11 +129,7 @@ class TimeSeries:
         """Note first tokens, each at its instant."""
         self.version += 1
         since_s = (instants_ns - self._begun_ns) / NS_PER_S
-        for t_s, value_ms in zip(
-            since_s.tolist(),
-            ttft_ms.tolist(),
-            strict=True,
-        ):
+        for t_s, value_ms in zip(since_s.tolist(), ttft_ms.tolist(), strict=True):
             self._dots.append((self.version, t_s, value_ms))
 
     def sample(self, values: Mapping[str, float], now_ns: int) -> None:

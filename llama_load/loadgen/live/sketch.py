@@ -89,11 +89,7 @@ def quantiles_of_rows_ms(
 
     By nearest rank (of few values the largest ones).
     """
-    cumulative = np.cumsum(
-        counts,
-        axis=1,
-        dtype=np.int64,
-    )
+    cumulative = np.cumsum(counts, axis=1, dtype=np.int64)
     totals = cumulative[:, -1]
     quantiles = []
     for percentile in percentiles:

@@ -18,13 +18,7 @@ from llama_load.loadgen.options.sections.result_section import RESULT_FLAGS
 from llama_load.loadgen.options.sections.servers_section import SERVER_FLAGS
 from llama_load.run_folder.vocabulary.flag_roles import FlagRoles
 
-FLAGS = (
-    *LOAD_FLAGS,
-    *PROMPT_FLAGS,
-    *SERVER_FLAGS,
-    *ACCESS_FLAGS,
-    *RESULT_FLAGS,
-)
+FLAGS = (*LOAD_FLAGS, *PROMPT_FLAGS, *SERVER_FLAGS, *ACCESS_FLAGS, *RESULT_FLAGS)
 # The flags that are used most: `llama-load flags` lists these.
 USUAL = (
     "--num-prompts",

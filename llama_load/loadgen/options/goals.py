@@ -74,13 +74,7 @@ def read_goals(flags: FlagReader, load: LoadModel) -> Goals:
         )
 
     num_prompts = flags.number("num_prompts", int, 1)
-    end_below = flags.number(
-        "end_below",
-        float,
-        0,
-        above=True,
-        most=1,
-    )
+    end_below = flags.number("end_below", float, 0, above=True, most=1)
     if end_below is not None and (not slos or num_prompts is None or load.stages):
         faults.append(
             "--end-below needs objectives and one load: give --goodput and --num-prompts, and no "

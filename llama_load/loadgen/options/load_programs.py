@@ -376,7 +376,7 @@ AIPERF = Program(
         "": "synthetic",
     },
     other_data_sets={
-        "random_pool": "-f custom --dataset-path FILE, whose lines are sent in their order",
+        "random_pool": "-f custom --dataset-path FILE, whose lines are sent in their order"
     },
     defaults={
         "--endpoint-type": "chat",

@@ -56,15 +56,7 @@ MOST_GPUS = 100_000
 
 
 def _seed(flags: FlagReader) -> int:
-    return (
-        flags.number(
-            "seed",
-            int,
-            -(2**63),
-            most=2**63 - 1,
-        )
-        or 0
-    )
+    return flags.number("seed", int, -(2**63), most=2**63 - 1) or 0
 
 
 # APIs whose prompt may be a list of token ids.
@@ -204,12 +196,7 @@ def _choice(
     if given is None:
         return ONE_FOR_ALL
     try:
-        return parse_choice(
-            given,
-            f"--{name}",
-            _seed(flags),
-            check=check,
-        )
+        return parse_choice(given, f"--{name}", _seed(flags), check=check)
     except ValueError as error:
         flags.faults.append(str(error))
         return ONE_FOR_ALL
@@ -290,13 +277,7 @@ def _renews_prompts(flags: FlagReader) -> bool:
 
 def _timeouts(flags: FlagReader) -> Timeouts:
     def seconds(name: str) -> float | None:
-        given: float | None = flags.number(
-            name,
-            float,
-            0,
-            above=True,
-            most=LONGEST_S,
-        )
+        given: float | None = flags.number(name, float, 0, above=True, most=LONGEST_S)
         return given
 
     return Timeouts(
@@ -457,12 +438,7 @@ def read_options(namespace: Any) -> RunOptions:
     load = read_load(flags, seed)
     with_reader = [one for one in fields(RunOptions) if one.metadata]
     values = {one.name: one.metadata["read"](flags, one.name) for one in with_reader}
-    options = RunOptions(
-        seed=seed,
-        load=load,
-        goals=read_goals(flags, load),
-        **values,
-    )
+    options = RunOptions(seed=seed, load=load, goals=read_goals(flags, load), **values)
     if flags.faults:
         raise UsageError("\n".join(map(_short_fault, dict.fromkeys(flags.faults))))
     return options

@@ -43,12 +43,7 @@ def in_our_flags(words: Sequence[str]) -> list[str]:
     ours = [SYNONYMS.get(name, name) for name in names]
     has_rate = any(name in RATES for name in ours)
     taken = []
-    for word, name, our_name in zip(
-        words,
-        names,
-        ours,
-        strict=True,
-    ):
+    for word, name, our_name in zip(words, names, ours, strict=True):
         if name in SYNONYMS and our_name == USERS and has_rate:
             our_name = "--max-concurrency"
         taken += _renamed(word, name, our_name)

@@ -119,13 +119,7 @@ def _run_of(program: Program, begin: str, words: Sequence[str]) -> OurRun:
         faults = "; ".join(reading.faults)
         raise UsageError(f"{begin}: {faults}")
     flags = reading.words(workload)
-    return OurRun(
-        reading.url(),
-        names_server,
-        workload,
-        flags,
-        reading.notes,
-    )
+    return OurRun(reading.url(), names_server, workload, flags, reading.notes)
 
 
 # ---------------------------------------------------------------------- words

@@ -57,16 +57,7 @@ def _turns_flag(flags: FlagReader) -> int | None:
     """None: all of each conversation."""
     if flags.text("turns") == ALL:
         return None
-    return (
-        flags.number(
-            "turns",
-            int,
-            1,
-            other=ALL,
-            most=MOST_PARTS,
-        )
-        or 1
-    )
+    return flags.number("turns", int, 1, other=ALL, most=MOST_PARTS) or 1
 
 
 def _words(text: str) -> list[str]:

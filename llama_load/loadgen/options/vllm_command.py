@@ -81,12 +81,7 @@ NOT_USED: defaultdict[tuple[str, bool], tuple[str, ...]] = defaultdict(
 # Answers to random words have the length that was asked for.
 ENDLESS = ("random",)
 WITHOUT_FILE = ("random", "prefix_repetition", "random-rerank")
-WHOLE_NUMBERS = (
-    "--num-prompts",
-    "--max-concurrency",
-    "--num-warmups",
-    "--port",
-)
+WHOLE_NUMBERS = ("--num-prompts", "--max-concurrency", "--num-warmups", "--port")
 
 
 @dataclass(frozen=True, slots=True)

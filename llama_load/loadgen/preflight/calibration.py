@@ -95,10 +95,7 @@ def client_rows(
 def save(calibration: Calibration) -> Path:
     """Write it to the file that the preflight reads."""
     path = _path()
-    path.parent.mkdir(
-        parents=True,
-        exist_ok=True,
-    )
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(msgspec.json.format(msgspec.json.encode(calibration), indent=1))
     return path
 

@@ -28,11 +28,7 @@ def change_rows(before: Manifest, now: Manifest) -> list[PreflightRow]:
         changes.append(_change("llama-load", before.version, now.version))
     if len(before.targets) != len(now.targets):
         changes.append(_change("replicas", len(before.targets), len(now.targets)))
-    for old, new in zip(
-        before.targets,
-        now.targets,
-        strict=False,
-    ):
+    for old, new in zip(before.targets, now.targets, strict=False):
         changes += differences(old, new)
     for name in sorted(set(before.options) | set(now.options)):
         old_value = before.options.get(name) or NOT_GIVEN

@@ -198,12 +198,7 @@ def with_conversations(load: PlannedLoad, plans: Mapping[str, Plan]) -> PlannedL
         count = load.num_prompts
 
     turns = _turns_in_order(plans, load.weights, load.model.seed)
-    segment = of_conversations(
-        load.model,
-        load.segments[0],
-        turns,
-        count,
-    )
+    segment = of_conversations(load.model, load.segments[0], turns, count)
 
     return replace(load, segments=[segment])
 
@@ -335,10 +330,7 @@ def trace_rows(trace: Trace | None) -> list[PreflightRow]:
         return []
     rows = len(trace.arrivals) + trace.left_out.total()
     reading = DataReading(
-        left_out=trace.left_out,
-        rows=rows,
-        ignored=trace.ignored,
-        unread=trace.unread,
+        left_out=trace.left_out, rows=rows, ignored=trace.ignored, unread=trace.unread
     )
     return reading_rows(reading)
 
@@ -388,10 +380,7 @@ def _trace_of(environment: Any, path: Path, options: RunOptions) -> Trace:
 
     traffic = options.traffic
     trace = load_trace(
-        path,
-        speed=traffic.speed,
-        unit=options.trace_unit,
-        columns=traffic.columns,
+        path, speed=traffic.speed, unit=options.trace_unit, columns=traffic.columns
     )
     workloads = [getattr(user, "workload", None) for user in environment.user_classes]
     if any(isinstance(workload, Replay) for workload in workloads):

@@ -128,12 +128,7 @@ def _ramp(model: LoadModel) -> dict[str, Any] | None:
 
 
 def _stage_record(stage: Stage) -> StageRecord:
-    return StageRecord(
-        stage.name,
-        stage.users,
-        stage.rate_rps,
-        start=stage.start,
-    )
+    return StageRecord(stage.name, stage.users, stage.rate_rps, start=stage.start)
 
 
 def _typed_command() -> list[str]:

@@ -43,12 +43,7 @@ def common_beginnings(
             mostly += chars > len(text) / 2
     if not total:
         return CommonBeginnings()
-    return CommonBeginnings(
-        count,
-        common / total,
-        mostly / count,
-        sharing,
-    )
+    return CommonBeginnings(count, common / total, mostly / count, sharing)
 
 
 def _texts_of_first_turns(

@@ -36,11 +36,7 @@ def plan_rows(plan: Plan, budget: Budget, *, open_ended: bool) -> list[Preflight
     if facts.counted_by == EstimatedCounter.source:
         rows[0].value += " (off by 20 % and more: give --tokenizer)"
         rows[0].level = "note"
-    rows += _repeat_rows(
-        plan,
-        open_ended=open_ended,
-        is_generated=not first.inputs,
-    )
+    rows += _repeat_rows(plan, open_ended=open_ended, is_generated=not first.inputs)
     rows += _cut_rows(facts)
     for part in _facts_of_tasks(facts):
         if part.reading:

@@ -259,12 +259,7 @@ def _preflight_rows(
     """The rows. UsageError: this machine or a server cannot do it."""
     rows = load_rows(load, options.wait_at_end_s) + trace_rows(load.trace)
     rows += target_rows(targets, load.concurrency)
-    rows += machine_rows(
-        targets,
-        load.busy,
-        raised_limits(),
-        load.workers,
-    )
+    rows += machine_rows(targets, load.busy, raised_limits(), load.workers)
     rows += priority_rows(
         targets,
         options.client_priority,
@@ -277,13 +272,7 @@ def _preflight_rows(
         refuse_unseen(plan, targets)
         rows += tool_rows(plan, targets)
         rows += plan_rows(plan, budget, open_ended=load.num_prompts is None)
-        rows += pool_rows(
-            plan,
-            budget,
-            targets,
-            load.busy,
-            kv_pool,
-        )
+        rows += pool_rows(plan, budget, targets, load.busy, kv_pool)
     has_prompts = any(plan.measured for plan in plans.values())
     if has_prompts and isinstance(counter, ServerCounter) and counter.why is not None:
         text = f"estimated: {counter.why}; --tokenizer counts exactly"

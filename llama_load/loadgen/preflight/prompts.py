@@ -93,12 +93,7 @@ def plan_prompts(
     alike = budget.answer is not None
     by_name = {}
     for name, plan in plans.items():
-        by_name[name] = in_stages(
-            plan,
-            counts,
-            options.seed,
-            same_answers=alike,
-        )
+        by_name[name] = in_stages(plan, counts, options.seed, same_answers=alike)
 
     return by_name
 
@@ -107,9 +102,7 @@ def announce_many(prompts: int) -> None:
     """Say on stderr what takes seconds before anything else is printed."""
     if prompts >= MANY:
         print(
-            f"reading and counting {prompts:,} prompts …",
-            file=sys.stderr,
-            flush=True,
+            f"reading and counting {prompts:,} prompts …", file=sys.stderr, flush=True
         )
 
 
@@ -153,10 +146,6 @@ def _image_progress() -> Callable[[int], None]:
         nonlocal printed_s
         if time.monotonic() - printed_s > 2:
             printed_s = time.monotonic()
-            print(
-                f"{count} images ready …",
-                file=sys.stderr,
-                flush=True,
-            )
+            print(f"{count} images ready …", file=sys.stderr, flush=True)
 
     return print_count

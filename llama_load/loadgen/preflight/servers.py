@@ -209,9 +209,4 @@ def budget_of(
     if beginning is not None:
         prefix = beginning.most_tokens
 
-    return slot_budget(
-        targets,
-        api,
-        max_tokens=answer,
-        prefix_tokens=prefix,
-    )
+    return slot_budget(targets, api, max_tokens=answer, prefix_tokens=prefix)

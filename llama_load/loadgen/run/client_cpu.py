@@ -62,11 +62,7 @@ class ClientCpu:
                 since_s = seconds - self._before.get(pid, 0.0)
                 used[name] = used.get(name, 0.0) + since_s
 
-        busiest = sorted(
-            used,
-            key=lambda name: (used[name], name),
-            reverse=True,
-        )
+        busiest = sorted(used, key=lambda name: (used[name], name), reverse=True)
         named = []
         for name in busiest[:MOST_NAMED]:
             share = used[name] / total_s

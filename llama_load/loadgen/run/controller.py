@@ -51,12 +51,7 @@ class RunController:
         self.progress = Progress(self, is_open=prepared.load.model.is_open)
         # which counts from when the others are ready to measure
         self._watchers = [*watchers(prepared, host, self), self.progress]
-        self._phase_runner = PhaseRunner(
-            prepared,
-            host,
-            self,
-            self._watchers,
-        )
+        self._phase_runner = PhaseRunner(prepared, host, self, self._watchers)
 
     def open(self) -> None:
         """Begin the first phase."""

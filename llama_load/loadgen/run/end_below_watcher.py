@@ -39,15 +39,7 @@ class EndBelowWatcher(Watcher):
     def add(self, rows: Iterable[Sequence[Any]]) -> None:
         """See `Watcher.add`."""
         for row in rows:
-            self._missed += self._misses(
-                dict(
-                    zip(
-                        self.columns,
-                        row,
-                        strict=True,
-                    )
-                )
-            )
+            self._missed += self._misses(dict(zip(self.columns, row, strict=True)))
         allowed = self._total - self._total * self._share
         if self._missed > allowed + 1e-9 and self._run.end_reason is None:
             missed = f"{self._missed} of {self._total} requests missed the objectives"
@@ -82,9 +74,4 @@ def end_below_watcher(prepared: Prepared, run: RunUnderWay) -> EndBelowWatcher |
     total = prepared.load.segments[0].total
     if goals.end_below is None or total is None:
         return None
-    return EndBelowWatcher(
-        run,
-        goals.slos,
-        goals.end_below,
-        total,
-    )
+    return EndBelowWatcher(run, goals.slos, goals.end_below, total)

@@ -49,12 +49,7 @@ class _Seen:
     ended_ns: array[int] = field(default_factory=lambda: array("q"))
     given_up_ns: array[int] = field(default_factory=lambda: array("q"))
 
-    def add(
-        self,
-        status: str,
-        sent_ns: int | None,
-        ended_ns: int,
-    ) -> None:
+    def add(self, status: str, sent_ns: int | None, ended_ns: int) -> None:
         """A request has ended."""
         if sent_ns is not None:
             self.sent_ns.append(sent_ns)
@@ -160,12 +155,7 @@ class HangUpsWatcher(LoopWatcher):
         took_s = (answered_ns - asked_ns) / NS_PER_S
         self._quickest_s = min(self._quickest_s, took_s) if self._quickest_s else took_s
         self._seen[target.address.url].looks.append(
-            Look(
-                asked_ns,
-                answered_ns,
-                *count,
-                max(probes, self._probes(replica)),
-            )
+            Look(asked_ns, answered_ns, *count, max(probes, self._probes(replica)))
         )
         return count.at_work
 

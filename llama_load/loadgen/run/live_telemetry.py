@@ -64,10 +64,6 @@ class LiveTelemetry:
                 if len(self._series) < MOST_SERIES and not metric.endswith("_bucket"):
                     self._series[number] = LiveSeries(source, metric, labels)
             case ["values", int(t_ns), list(pairs)]:
-                for number, value in zip(
-                    pairs[::2],
-                    pairs[1::2],
-                    strict=True,
-                ):
+                for number, value in zip(pairs[::2], pairs[1::2], strict=True):
                     if number in self._series:
                         self._series[number].points.append((t_ns, value))

@@ -156,12 +156,7 @@ class PhaseRunner:
             return True
         return ledger.wants.count >= (segment.most_users or 0)
 
-    def _measure(
-        self,
-        segment: Segment,
-        phase: Phase,
-        measured: Phase,
-    ) -> None:
+    def _measure(self, segment: Segment, phase: Phase, measured: Phase) -> None:
         """Begin a phase: the measurement, or a warm-up that hands its slots over to it."""
         for watcher in self._watchers:
             watcher.before_measuring()
@@ -344,12 +339,7 @@ class PhaseRunner:
             self._host.add_users(missing)
 
 
-def _unsent(
-    segment: Segment,
-    place: int,
-    taken: int,
-    offered_s: float,
-) -> int:
+def _unsent(segment: Segment, place: int, taken: int, offered_s: float) -> int:
     """Arrivals of one stage of the segment that were scheduled within `offered_s` and not leased.
     (Leases are in order.)"""
     assert segment.scheduled_s is not None

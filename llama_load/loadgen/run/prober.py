@@ -106,13 +106,7 @@ class Prober(LoopWatcher):
         number = next(self._numbers)
         replica = number % self._servers if replica is None else replica
         self._in_flight[replica] += 1
-        return self.run.clock.spawn(
-            self._probe,
-            number,
-            replica,
-            name,
-            scheduled_ns,
-        )
+        return self.run.clock.spawn(self._probe, number, replica, name, scheduled_ns)
 
     def _probe(
         self, number: int, replica: int, name: str, scheduled_ns: int | None

@@ -187,10 +187,7 @@ class Progress(Watcher):
         if self.is_drawn:
             from rich.progress import Progress as Bar
 
-            console = bounded_console(
-                stderr=True,
-                least_width=LEAST_LIVE_WIDTH,
-            )
+            console = bounded_console(stderr=True, least_width=LEAST_LIVE_WIDTH)
             bar = Bar(
                 *bar_columns(console.width),
                 console=console,
@@ -243,11 +240,7 @@ class Progress(Watcher):
 
     def _run_live(self, bar: Any, with_spark: bool) -> None:
         with bar:
-            task = bar.add_task(
-                "preparing",
-                total=None,
-                line="",
-            )
+            task = bar.add_task("preparing", total=None, line="")
             while True:
                 counts = self.counts()
                 if self._backlog is not None:
@@ -271,11 +264,7 @@ class Progress(Watcher):
         while True:
             gevent.sleep(PLAIN_EVERY_S)
             counts = self.counts()
-            print(
-                f"{counts.phase}: {counts.line()}",
-                file=sys.stderr,
-                flush=True,
-            )
+            print(f"{counts.phase}: {counts.line()}", file=sys.stderr, flush=True)
 
 
 def bar_columns(width: int = WIDE) -> list[Any]:

@@ -62,19 +62,11 @@ class ServerControlsWatcher(Watcher):
             return
         self._is_profiling = False
         said = "llama-load: waiting until the server's profiler has written its trace"
-        print(
-            said,
-            file=sys.stderr,
-            flush=True,
-        )
+        print(said, file=sys.stderr, flush=True)
         why = self._asked(lambda kind, session, url: kind.stop_profiler(session, url))
         if why:
             sentence = f"llama-load: the server's profiler did not stop: {why}"
-            print(
-                sentence,
-                file=sys.stderr,
-                flush=True,
-            )
+            print(sentence, file=sys.stderr, flush=True)
 
     def _asked(self, control: Control) -> str:
         """Why a server did not do it, "" if all have."""

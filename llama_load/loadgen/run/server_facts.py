@@ -112,18 +112,10 @@ class IdentityWatcher(Watcher):
         """See `Watcher.facts`."""
         calls = [
             partial(changes_since, *pair)
-            for pair in zip(
-                self._probes,
-                self._targets,
-                strict=True,
-            )
+            for pair in zip(self._probes, self._targets, strict=True)
         ]
         answers = _results_within(IDENTITY_WITHIN_S, calls)
-        for target, changes in zip(
-            self._targets,
-            answers,
-            strict=True,
-        ):
+        for target, changes in zip(self._targets, answers, strict=True):
             name = f"{target.address.url}: " if len(self._targets) > 1 else ""
             for change in [NO_ANSWER] if changes is None else changes:
                 writer.manifest.server_changes.append(f"{name}{change}")

@@ -140,11 +140,7 @@ class ServersWatcher(LoopWatcher):
             now = descriptions[number]
             wakes = max(0, now.wakes - known.wakes)
             saves_ms = max(0.0, now.prompt_saves_ms - known.prompt_saves_ms)
-            descriptions[number] = replace(
-                now,
-                wakes=wakes,
-                prompt_saves_ms=saves_ms,
-            )
+            descriptions[number] = replace(now, wakes=wakes, prompt_saves_ms=saves_ms)
         for number in ended:
             # What a process is made of is not known any more when it is gone.
             known = before[number]
@@ -158,11 +154,7 @@ class ServersWatcher(LoopWatcher):
         writer.manifest.servers = descriptions
         files = [
             _files(server, facts)
-            for server, facts in zip(
-                self._servers,
-                descriptions,
-                strict=True,
-            )
+            for server, facts in zip(self._servers, descriptions, strict=True)
         ]
         try:
             in_thread(lambda: write_server_files(writer.path, files))

@@ -144,11 +144,7 @@ def sampler_config(prepared: Prepared) -> SamplerConfig:
         servers=servers,
         slots=slots,
         exporters=[
-            Endpoint(
-                name=url,
-                url=url,
-                headers=bound(url, token),
-            )
+            Endpoint(name=url, url=url, headers=bound(url, token))
             for url in options.scrape
         ],
         gpu_memory_before=_memory_before(entries),
@@ -169,10 +165,6 @@ def _memory_before(entries: Sequence[Entry]) -> dict[str, int]:
 
 def _pages(target: Target, path: str) -> list[Endpoint]:
     return [
-        Endpoint(
-            name=url,
-            url=url,
-            headers=target.headers,
-        )
+        Endpoint(name=url, url=url, headers=target.headers)
         for url in target.control_urls(path)
     ]

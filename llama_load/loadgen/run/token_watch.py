@@ -65,12 +65,7 @@ class TokenWatch:
                 first = max(before - 1, 0)
                 instants_ns = np.array(token_ns[first:], np.int64)
                 index = answer.lease.index
-                new = NewTokens(
-                    index,
-                    before,
-                    answer.started_ns,
-                    instants_ns,
-                )
+                new = NewTokens(index, before, answer.started_ns, instants_ns)
                 arrived.append(new)
 
         self._reported = reported

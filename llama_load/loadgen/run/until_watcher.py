@@ -43,12 +43,7 @@ class UntilWatcher(LoopWatcher):
         slots: int | None,
     ) -> None:
         super().__init__(run)
-        self._rule = UntilRule(
-            until,
-            is_open=is_open,
-            users=users,
-            slots=slots,
-        )
+        self._rule = UntilRule(until, is_open=is_open, users=users, slots=slots)
         self.columns = (
             "warmup",
             "status",
@@ -85,13 +80,7 @@ class UntilWatcher(LoopWatcher):
         look = self._good
         text = self._rule.until.text
         if look is not None:
-            return UntilEnd(
-                text,
-                look.count,
-                look.value,
-                look.within,
-                True,
-            )
+            return UntilEnd(text, look.count, look.value, look.within, True)
         look = self._rule.judge(_ordered(self._so_far()))
         return UntilEnd(
             text,

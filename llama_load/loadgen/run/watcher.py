@@ -56,11 +56,7 @@ class RunUnderWay(Protocol):
 
 def report_end(sentence: str) -> None:
     """Print why the run ends now."""
-    print(
-        f"{sentence}; the run ends",
-        file=sys.stderr,
-        flush=True,
-    )
+    print(f"{sentence}; the run ends", file=sys.stderr, flush=True)
 
 
 class Watcher:

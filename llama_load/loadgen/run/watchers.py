@@ -59,12 +59,7 @@ def watchers_of(prepared: Prepared, host: RunHost, run: RunUnderWay) -> list[Wat
         CountersWatcher(
             prepared.writer.manifest, partial(counters_of, targets, options.tls)
         ),
-        IdleWatcher(
-            run,
-            host.sending,
-            prepared.load.run_time_s,
-            patience_s,
-        ),
+        IdleWatcher(run, host.sending, prepared.load.run_time_s, patience_s),
         LiveSampler(
             run, host, [target.address.url for target in targets], telemetry.live
         ),
@@ -74,13 +69,7 @@ def watchers_of(prepared: Prepared, host: RunHost, run: RunUnderWay) -> list[Wat
     if options.hang_ups is not None:
         in_flight = probes[0].in_flight if probes else no_probes
         watchers.append(
-            hang_ups_watcher(
-                run,
-                targets,
-                options.hang_ups,
-                options.tls,
-                in_flight,
-            )
+            hang_ups_watcher(run, targets, options.hang_ups, options.tls, in_flight)
         )
     if options.goals.abort_if:
         watchers.append(AbortWatcher(run, options.goals.abort_if))

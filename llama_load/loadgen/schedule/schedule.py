@@ -109,11 +109,7 @@ def for_time(rate_rps: float, seconds: float, *, ramp: RateRamp | None = None) -
         count = round(rate_rps * seconds)
     else:
         most = math.ceil(max(ramp.start_rps, ramp.end_rps) * seconds)
-        count = bisect(
-            range(1, most + 1),
-            seconds * (1 + ROUNDING),
-            key=ramp.span_s,
-        )
+        count = bisect(range(1, most + 1), seconds * (1 + ROUNDING), key=ramp.span_s)
     if count < 1:
         raise UsageError(
             f"at {rate_rps:g} requests per second no request arrives within {seconds:g} s; raise the rate or the time"

@@ -141,13 +141,7 @@ class Segment:
         `horizon_s`. 0: all there are."""
         if self.scheduled_s is None:
             return self.most_users or 0
-        soon = int(
-            np.searchsorted(
-                self.scheduled_s,
-                horizon_s,
-                side="right",
-            )
-        )
+        soon = int(np.searchsorted(self.scheduled_s, horizon_s, side="right"))
         return max(1, min(soon, self.max_in_flight or soon))
 
     def limit_at(self, elapsed_s: float) -> int | None:
@@ -188,15 +182,7 @@ def plan_segments(
     segments: list[Segment] = []
     for first, stages in _grouped(model.stages):
         if stages[0].rate_rps is not None:
-            segments.append(
-                _open(
-                    model,
-                    first,
-                    stages,
-                    num_prompts,
-                    run_time_s,
-                )
-            )
+            segments.append(_open(model, first, stages, num_prompts, run_time_s))
         else:
             segments.append(_closed(first, stages, num_prompts, run_time_s))
     return segments
@@ -221,24 +207,10 @@ def _single(
             stage_index=np.zeros(len(scheduled_s), dtype=np.int64),
             max_in_flight=model.max_in_flight,
         )
-    stage = Stage(
-        name="",
-        rate_rps=model.arrival_rate_rps,
-    )
+    stage = Stage(name="", rate_rps=model.arrival_rate_rps)
     if stage.rate_rps is None:
-        return _closed(
-            0,
-            (stage,),
-            num_prompts,
-            run_time_s,
-        )
-    return _open(
-        model,
-        0,
-        (stage,),
-        num_prompts,
-        run_time_s,
-    )
+        return _closed(0, (stage,), num_prompts, run_time_s)
+    return _open(model, 0, (stage,), num_prompts, run_time_s)
 
 
 def _grouped(stages: Sequence[Stage]) -> list[tuple[int, tuple[Stage, ...]]]:
@@ -253,12 +225,7 @@ def _closed(
 ) -> Segment:
     seconds = _seconds_of(stages)
     if seconds:
-        return Segment(
-            stages=stages,
-            first_stage=first,
-            total=None,
-            seconds=seconds,
-        )
+        return Segment(stages=stages, first_stage=first, total=None, seconds=seconds)
 
     total = stages[0].count or num_prompts
     if stages[0].name and total is None and run_time_s is None:
@@ -309,11 +276,7 @@ def _open(
         if count is None and stage.seconds:
             count = _within(stage, ramp)
         elif count is None:
-            count = for_time(
-                rate_rps,
-                seconds or 0.0,
-                ramp=ramp,
-            )
+            count = for_time(rate_rps, seconds or 0.0, ramp=ramp)
 
         scheduled_s = arrivals_s(
             count,

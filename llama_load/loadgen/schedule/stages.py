@@ -86,25 +86,12 @@ def _element(text: str) -> list[Stage]:
     if colon:
         count, seconds = _amount(text, amount)
     if not dash:
-        return [
-            _at(
-                text,
-                level,
-                name=level,
-                count=count,
-                seconds=seconds,
-            )
-        ]
+        return [_at(text, level, name=level, count=count, seconds=seconds)]
     if seconds is None:
         raise _wrong(text, "a ramp needs a time, such as 1-16:60s")
 
     begin = _at(text, first)
-    end = _at(
-        text,
-        last,
-        name=f"{first}-{last}",
-        seconds=seconds,
-    )
+    end = _at(text, last, name=f"{first}-{last}", seconds=seconds)
     if (begin.users is None) != (end.users is None):
         raise _wrong(text, "both ends of a ramp must be rates, or neither")
     start = begin.rate_rps if begin.users is None else begin.users
@@ -117,30 +104,11 @@ def _spike(text: str, rest: str) -> list[Stage]:
     seconds = _amount(text, time)[1]
     if not dash or seconds is None:
         raise _wrong(text, "a spike looks like spike:4-32:30s")
-    before = _at(
-        text,
-        base,
-        name=f"{base} before",
-        seconds=seconds,
-    )
-    spike = _at(
-        text,
-        peak,
-        name=f"{peak} spike",
-        seconds=seconds,
-        goes_on=True,
-    )
+    before = _at(text, base, name=f"{base} before", seconds=seconds)
+    spike = _at(text, peak, name=f"{peak} spike", seconds=seconds, goes_on=True)
     if (before.users is None) != (spike.users is None):
         raise _wrong(text, "both loads of a spike must be rates, or neither")
-    return [
-        before,
-        spike,
-        replace(
-            before,
-            name=f"{base} after",
-            goes_on=True,
-        ),
-    ]
+    return [before, spike, replace(before, name=f"{base} after", goes_on=True)]
 
 
 def _soak(text: str, rest: str) -> list[Stage]:

@@ -69,12 +69,7 @@ class WorkerClock:
     _drift: tuple[float, float] = (0.0, DRIFT)
     _round_trips: list[int] = field(default_factory=list)  # the first ones
 
-    def add(
-        self,
-        sent_ns: int,
-        worker_ns: int,
-        received_ns: int,
-    ) -> None:
+    def add(self, sent_ns: int, worker_ns: int, received_ns: int) -> None:
         """Add an exchange: ping sent and pong received on the master's clock, the worker's clock in
         between."""
         round_trip = received_ns - sent_ns

@@ -100,26 +100,14 @@ class RecordIngest:
         self._turns = Turns()
         self._greenlet = gevent.spawn(self._work)
 
-    def put(
-        self,
-        worker: str,
-        number: int,
-        data: bytes,
-    ) -> None:
+    def put(self, worker: str, number: int, data: bytes) -> None:
         """Queue a batch, unless it is queued already or too much waits. Nothing in it has been
         read."""
         if (worker, number) not in self._waiting and self._bytes < MOST_WAITING_BYTES:
             self._waiting.add((worker, number))
             self._workers[worker].queued += 1
             self._bytes += len(data)
-            self._queue.append(
-                Delivery(
-                    worker,
-                    number,
-                    data,
-                    time.monotonic(),
-                )
-            )
+            self._queue.append(Delivery(worker, number, data, time.monotonic()))
             self._there.set()
 
     def hurry(self) -> None:
@@ -298,13 +286,7 @@ class RecordIngest:
 
     def _append(self, batch: pa.RecordBatch, *, anywhere: bool) -> None:
         try:
-            in_thread(
-                partial(
-                    self._writer.append_batch,
-                    batch,
-                    anywhere=anywhere,
-                )
-            )
+            in_thread(partial(self._writer.append_batch, batch, anywhere=anywhere))
         except OSError:
             if not self._ending:
                 raise
@@ -337,11 +319,7 @@ def _rows_of_workers(
     workers = [worker for worker, count in owners for _ in range(count)]
     return [
         Row(worker, (warmup, index), status)
-        for worker, warmup, index, status in zip(
-            workers,
-            *columns,
-            strict=True,
-        )
+        for worker, warmup, index, status in zip(workers, *columns, strict=True)
     ]
 
 

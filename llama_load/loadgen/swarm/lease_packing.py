@@ -88,12 +88,7 @@ def _without_history(prompt: Prompt, before: Prompt | None) -> Prompt | None:
     new = prompt.history[len(shared) :]
     if prompt.images != (*before.images, *_new_images(new, prompt)):
         return None
-    return replace(
-        prompt,
-        history=new,
-        images=(),
-        fields={},
-    )
+    return replace(prompt, history=new, images=(), fields={})
 
 
 def _new_images(history: Sequence[Message], prompt: Prompt) -> tuple[Image, ...]:

@@ -186,12 +186,7 @@ class Lifecycle:
 
     def _prepare(self, options: RunOptions) -> Prepared:
         return self._adopted(
-            prepare(
-                self.environment,
-                options,
-                self.run_time_s,
-                headless=self.headless,
-            )
+            prepare(self.environment, options, self.run_time_s, headless=self.headless)
         )
 
     def _adopted(self, prepared: Prepared) -> Prepared:
@@ -483,8 +478,4 @@ def ramp_s(users: int, spawn_rate: float | None) -> float | None:
 
 
 def _say(what: object) -> None:
-    print(
-        f"llama-load: {printable_lines(str(what))}",
-        file=sys.stderr,
-        flush=True,
-    )
+    print(f"llama-load: {printable_lines(str(what))}", file=sys.stderr, flush=True)

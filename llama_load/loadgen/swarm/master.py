@@ -67,13 +67,7 @@ class MasterRun(LocustRun):
         clock: RunClock | None = None,
         watchers: WatchersOf = watchers_of,
     ) -> None:
-        super().__init__(
-            environment,
-            prepared,
-            user_scaler,
-            clock,
-            watchers,
-        )
+        super().__init__(environment, prepared, user_scaler, clock, watchers)
         import pyarrow.compute  # noqa: F401 - it checks batches of records, and must not be imported when the first one comes
 
         self._runner = environment.runner
@@ -178,12 +172,7 @@ class MasterRun(LocustRun):
 
     # ------------------------------------------------------------------ messages of workers
 
-    def on_message(
-        self,
-        kind: str,
-        client_id: str,
-        data: dict[str, Any],
-    ) -> None:
+    def on_message(self, kind: str, client_id: str, data: dict[str, Any]) -> None:
         """Handle a worker's message."""
         if kind == messages.HELLO and self.controller.end_reason is None:
             self._welcome(client_id)
@@ -199,12 +188,7 @@ class MasterRun(LocustRun):
             worker.started.difference_update(keys)
             dispatcher.give_back(client_id, keys)
         elif kind == messages.RECORDS:
-            self._on_records(
-                client_id,
-                worker,
-                data["number"],
-                data["batch"],
-            )
+            self._on_records(client_id, worker, data["number"], data["batch"])
         elif kind == messages.TOKENS:
             self._on_tokens(client_id, worker, data["answers"])
         elif kind == messages.PONG:
@@ -259,11 +243,7 @@ class MasterRun(LocustRun):
             if dispatcher.ledger.has_lease(client_id, key, delivery):
                 worker.started.add(key)
         for warmup, index, refused in report["ended"]:
-            dispatcher.request_ended(
-                client_id,
-                (bool(warmup), index),
-                refused=refused,
-            )
+            dispatcher.request_ended(client_id, (bool(warmup), index), refused=refused)
         # else the next pong repeats it
         for workload, count in report["wants"].items() if worker.clock.is_known else ():
             dispatcher.want(client_id, workload, count)
@@ -302,12 +282,7 @@ class MasterRun(LocustRun):
     def _acknowledge(self, client_id: str, numbers: Sequence[int]) -> None:
         self._send(messages.ACK, {"numbers": numbers}, client_id)
 
-    def _on_refusal(
-        self,
-        client_id: str,
-        worker: WorkerState,
-        sentence: str,
-    ) -> None:
+    def _on_refusal(self, client_id: str, worker: WorkerState, sentence: str) -> None:
         """A worker cannot take part. A late one is left out; before measuring the run is
         aborted."""
         if self.controller.dispatcher.assigner.measuring and any(
@@ -463,12 +438,7 @@ class MasterRun(LocustRun):
             for client_id, worker in self._workers.items()
         ]
 
-    def _send(
-        self,
-        kind: str,
-        data: dict[str, Any],
-        client_id: str,
-    ) -> None:
+    def _send(self, kind: str, data: dict[str, Any], client_id: str) -> None:
         self._runner.send_message(kind, data | {"run": self._name}, client_id)
 
 

@@ -128,10 +128,7 @@ def install_guard() -> None:
                 raise ValueError("logs of another worker")
             if msg.type in messages.TO_MASTER and msg.type in self.custom_messages:
                 # without Locust's walk over all workers
-                self.custom_messages[msg.type][0](
-                    environment=self.environment,
-                    msg=msg,
-                )
+                self.custom_messages[msg.type][0](environment=self.environment, msg=msg)
             elif msg.type == "quit":
                 _remove(self, client_id)
             else:

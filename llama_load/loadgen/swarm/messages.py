@@ -204,9 +204,7 @@ def _check_numbers(value: Any) -> None:
             _check_numbers(item)
 
 
-def pack_tokens(
-    arrived: Sequence[NewTokens],
-) -> list[tuple[int, int, int, bytes]]:
+def pack_tokens(arrived: Sequence[NewTokens]) -> list[tuple[int, int, int, bytes]]:
     """The answers of a message `Tokens`: their instants as 64-bit integers."""
     answers = []
     for answer in arrived:
@@ -228,12 +226,7 @@ def unpack_tokens(
         if bool(before) and len(token_ns) < 2:
             raise ValueError("tokens without a new one")
 
-        new = NewTokens(
-            number,
-            before,
-            started_ns + offset_ns,
-            token_ns + offset_ns,
-        )
+        new = NewTokens(number, before, started_ns + offset_ns, token_ns + offset_ns)
         arrived.append(new)
 
     return arrived

@@ -42,13 +42,7 @@ def is_free(port: int) -> bool:
 class HeldPort:
     """A port that nobody else can take, and where nobody listens yet."""
 
-    def __init__(
-        self,
-        host: str,
-        port: int,
-        *,
-        is_ipv4: bool,
-    ) -> None:
+    def __init__(self, host: str, port: int, *, is_ipv4: bool) -> None:
         """`host`: "" is every address. Raises OSError: it is taken."""
         self._socket = socket.socket(socket.AF_INET if is_ipv4 else socket.AF_INET6)
         try:
@@ -115,10 +109,7 @@ def choose_port(parser: Any) -> None:
         print(f"llama-load: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
     if port is not None:
-        parser.set_defaults(
-            master_bind_port=port,
-            master_port=port,
-        )
+        parser.set_defaults(master_bind_port=port, master_port=port)
 
 
 @cache
@@ -133,26 +124,13 @@ def _values_of_flags(
 ) -> dict[str, str | None]:
     """The values of these flags, from command line or environment: Locust's parser has not run
     yet."""
-    parser = argparse.ArgumentParser(
-        add_help=False,
-        allow_abbrev=False,
-    )
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     for flag, variable in _VARIABLES.items():
         switch = flag in ("--master", "--worker")
         text = environment.get(variable)
         default = (text or "").lower() in ("true", "yes", "1", "on") if switch else text
         if switch:
-            parser.add_argument(
-                flag,
-                dest=flag,
-                action="store_true",
-                default=default,
-            )
+            parser.add_argument(flag, dest=flag, action="store_true", default=default)
         else:
-            parser.add_argument(
-                flag,
-                dest=flag,
-                nargs="?",
-                default=default,
-            )
+            parser.add_argument(flag, dest=flag, nargs="?", default=default)
     return vars(parser.parse_known_args(words)[0])

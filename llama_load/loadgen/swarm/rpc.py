@@ -62,10 +62,7 @@ def install() -> None:
         return Client(host, port, identity, swarm_keys)
 
     locusts: Any = runners
-    locusts.rpc = SimpleNamespace(
-        Server=server,
-        Client=client,
-    )
+    locusts.rpc = SimpleNamespace(Server=server, Client=client)
     message_guard.install_guard()
 
 

@@ -120,11 +120,7 @@ class _GeventWithoutSigterm:
         return (
             None
             if number == signal.SIGTERM
-            else gevent.signal_handler(
-                number,
-                *arguments,
-                **settings,
-            )
+            else gevent.signal_handler(number, *arguments, **settings)
         )
 
 

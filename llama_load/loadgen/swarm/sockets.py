@@ -133,12 +133,7 @@ class _Inbox:
 class _Socket(zmqrpc.BaseSocket):
     """What both sides have in common."""
 
-    def __init__(
-        self,
-        host: str,
-        port: int,
-        keys: CurveKeys | None,
-    ) -> None:
+    def __init__(self, host: str, port: int, keys: CurveKeys | None) -> None:
         self._keys = keys
         self._is_ipv4 = not has_dualstack_ipv6() or self.ipv4_only(host, port)
         self._turns = Turns()
@@ -268,11 +263,7 @@ class Server(_Socket):
     def _hold(self) -> HeldPort:
         host, port = self._place
         try:
-            held = HeldPort(
-                "" if host == "*" else host,
-                port,
-                is_ipv4=self._is_ipv4,
-            )
+            held = HeldPort("" if host == "*" else host, port, is_ipv4=self._is_ipv4)
         except OSError as error:
             raise RPCError(f"Socket bind failure: {error}") from error
         self.port = held.port

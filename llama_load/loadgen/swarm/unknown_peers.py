@@ -25,13 +25,7 @@ class UnknownPeers:
         self.port = 0
         self._since_s: dict[int, float] = {}  # the oldest first
 
-    def accepted(
-        self,
-        connection: int,
-        known: int,
-        *,
-        is_open: bool,
-    ) -> None:
+    def accepted(self, connection: int, known: int, *, is_open: bool) -> None:
         """A new one. Ends the oldest where there are too many, and those that were silent for too
         long. `is_open`: there is no swarm key, so that the `known` ones may be strangers, too: a
         quarter of all descriptors is for them."""

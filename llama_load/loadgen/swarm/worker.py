@@ -293,12 +293,7 @@ class WorkerRun:
         name = short_name(self._runner.client_id)
         spool = Path("runs") / f"spool-{name}-{time.strftime('%Y%m%d-%H%M%S')}"
         about = SpoolManifest(name, clock_offset_ns, config.wall_offset_ns)
-        self._outbox = Outbox(
-            spool,
-            about,
-            self._send_batch,
-            new_spool=parts.spool,
-        )
+        self._outbox = Outbox(spool, about, self._send_batch, new_spool=parts.spool)
         # Leases received and neither given back nor with an acknowledged record, with the numbers
         # of their deliveries.
         self._holding: dict[Key, int] = {}

@@ -22,19 +22,8 @@ from llama_load.servers.server_errors import LONGEST_MESSAGE
 def rejected(record: RequestRecord, reason: str) -> RequestRecord:
     """The record of a wrong answer: a failure, which has no latencies."""
     error = printable(" ".join(reason.split()), LONGEST_MESSAGE) or "rejected"
-    wrong = replace(
-        record,
-        status=FailureKind.WRONG_ANSWER,
-        error=error,
-        itl_ms=(),
-    )
-    return replace(
-        wrong,
-        ttft_ms=None,
-        answer_ttft_ms=None,
-        tpot_ms=None,
-        e2el_ms=None,
-    )
+    wrong = replace(record, status=FailureKind.WRONG_ANSWER, error=error, itl_ms=())
+    return replace(wrong, ttft_ms=None, answer_ttft_ms=None, tpot_ms=None, e2el_ms=None)
 
 
 class Answer:

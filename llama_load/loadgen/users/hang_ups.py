@@ -61,12 +61,6 @@ def parse_hang_ups(rate: float, text: str, seed: int) -> HangUps:
         has_good_sigma = match["sigma"] is None or 0 < sigma <= MOST_SIGMA
         is_time = 0 < seconds <= MOST_S and has_good_sigma
         if 0 < tokens <= MOST_TOKENS or is_time:
-            return HangUps(
-                rate,
-                tokens or None,
-                seconds or None,
-                sigma,
-                seed,
-            )
+            return HangUps(rate, tokens or None, seconds or None, sigma, seed)
 
     raise ValueError(f"--abort-after must be {FORMS}, got {text!r}")

@@ -136,20 +136,10 @@ def make_record(
             valid_answer = _is_valid(sent, answer)
     else:
         refused_tokens = answer.refused_prompt_tokens(exchange)
-        error = _error_text(
-            failure[1],
-            exchange,
-            sent,
-            keeps_texts=saves_texts,
-        )
+        error = _error_text(failure[1], exchange, sent, keeps_texts=saves_texts)
         error = printable(error)
 
-    tokens = _prompt_tokens(
-        sent,
-        ticket.target,
-        counts,
-        refused_tokens,
-    )
+    tokens = _prompt_tokens(sent, ticket.target, counts, refused_tokens)
     finish_reason = answer.finish_reason
     if finish_reason is not None:
         finish_reason = printable(finish_reason, MOST_REASON_CHARS)
@@ -448,12 +438,7 @@ def _prompt_tokens(
         tokens = refused
         source = "refusal"
 
-    of_images = _image_tokens(
-        prompt,
-        sent.prefix_tokens,
-        tokens,
-        target,
-    )
+    of_images = _image_tokens(prompt, sent.prefix_tokens, tokens, target)
     planned: int | None = None
     if prompt is not None and not prompt.images and (prompt.turn or 1) == 1:
         planned, how = _planned(sent, prompt, target)
@@ -507,12 +492,7 @@ def _bounds(sent: SentRequest, exchange: Exchange) -> Bounds:
 
     read = exchange.counts
 
-    return Bounds(
-        most,
-        sent.sent_bytes,
-        read.received_bytes,
-        read.merged,
-    )
+    return Bounds(most, sent.sent_bytes, read.received_bytes, read.merged)
 
 
 def _image_tokens(

@@ -61,20 +61,10 @@ class SentBeginnings:
             if common > most:
                 most = common
                 request = known.requests[earlier]
-                found = ComparedPrompt(
-                    len(earlier),
-                    common,
-                    earlier_request=request,
-                )
+                found = ComparedPrompt(len(earlier), common, earlier_request=request)
         return found
 
-    def add(
-        self,
-        cache: Cache,
-        text: str,
-        request_id: str,
-        least_chars: int,
-    ) -> None:
+    def add(self, cache: Cache, text: str, request_id: str, least_chars: int) -> None:
         """A prompt was answered: a server has it."""
         if len(text) < least_chars:
             return

@@ -117,11 +117,7 @@ class ActiveConversation:
             kept = recorded
 
         self.renamed = {}
-        for old, new in zip(
-            recorded.calls,
-            kept.calls,
-            strict=True,
-        ):
+        for old, new in zip(recorded.calls, kept.calls, strict=True):
             self.renamed[old.id] = new.id
 
         self.history += (*prompt.added, kept)
@@ -174,13 +170,7 @@ def _agent_conversation(
     if prompt is not None:
         history = prompt.history
 
-    return replace(
-        parent,
-        ticket=ticket,
-        history=history,
-        renamed={},
-        sent_text="",
-    )
+    return replace(parent, ticket=ticket, history=history, renamed={}, sent_text="")
 
 
 def _send_all(

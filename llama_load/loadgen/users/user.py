@@ -68,16 +68,8 @@ def _start_conversation(
     lease = ticket.lease
     models = session.settings.models
     adapters = session.settings.adapters
-    model = models.of(
-        lease.workload,
-        lease.plan_index,
-        warmup=lease.warmup,
-    )
-    adapter = adapters.of(
-        lease.workload,
-        lease.plan_index,
-        warmup=lease.warmup,
-    )
+    model = models.of(lease.workload, lease.plan_index, warmup=lease.warmup)
+    adapter = adapters.of(lease.workload, lease.plan_index, warmup=lease.warmup)
     prefix = session.prefix(ticket)
     prompt = lease.prompt
     start = lease.index
@@ -332,13 +324,7 @@ class LlamaUser(HttpUser):
             session.abort(
                 f"a list of messages can only be sent to the chat endpoint, not to {api.path}"
             )
-        make = partial(
-            Turn,
-            api=api,
-            options=options,
-            name=name,
-            fields=extra or {},
-        )
+        make = partial(Turn, api=api, options=options, name=name, fields=extra or {})
         if prompt is None:
             conversation = self._next_turn(session, make)
             prompt = conversation.prompt or ""
@@ -366,22 +352,13 @@ class LlamaUser(HttpUser):
         # One object: a record is published when its answer is dropped.
         if opened.record.status in (OK, FailureKind.WRONG_ANSWER):
             first = sent.reader.choices[0]
-            answer = Answer(
-                first.text,
-                opened,
-                first.reasoning,
-                first.calls,
-            )
+            answer = Answer(first.text, opened, first.reasoning, first.calls)
         else:
             answer = Answer("", opened)
 
         message = None
         if answer.ok and conversation.session.settings.generated_history:
-            message = Message(
-                "assistant",
-                answer.text,
-                calls=answer.calls,
-            )
+            message = Message("assistant", answer.text, calls=answer.calls)
 
         conversation.goes_on(message)
 
@@ -439,13 +416,7 @@ class LlamaUser(HttpUser):
         if not is_formed:
             options = replace(options, form=None)
 
-        payload = api.build(
-            content,
-            target,
-            options,
-            max_tokens,
-            conversation.model,
-        )
+        payload = api.build(content, target, options, max_tokens, conversation.model)
         payload |= self._body_of(planned)
         payload |= fields_of_prompt
         payload |= turn.fields
@@ -534,20 +505,9 @@ class LlamaUser(HttpUser):
             give_up = settings.hang_ups.of(lease.index)
 
         request = Request(
-            "POST",
-            api.path,
-            headers,
-            pieces,
-            target.reuse,
-            give_up,
-            most_bytes,
-            keys,
+            "POST", api.path, headers, pieces, target.reuse, give_up, most_bytes, keys
         )
-        new_reader = partial(
-            api.reader,
-            results,
-            streams=bool(payload.get("stream")),
-        )
+        new_reader = partial(api.reader, results, streams=bool(payload.get("stream")))
 
         return facts, request, new_reader
 
@@ -597,11 +557,7 @@ class LlamaUser(HttpUser):
             session.abandon(ticket)
 
         lease = replace(ticket.lease, prompt=None)
-        ticket = replace(
-            ticket,
-            lease=lease,
-            following=(),
-        )
+        ticket = replace(ticket, lease=lease, following=())
         history: tuple[Message, ...] = ()
         if isinstance(prompt, Prompt):
             history = prompt.history

@@ -85,12 +85,7 @@ class Listener(Protocol):
     def fail(self, kind: FailureKind, text: str) -> None:
         """The connection cannot go on."""
 
-    def connection_lost(
-        self,
-        kind: FailureKind,
-        text: str,
-        last_read_ns: int,
-    ) -> None:
+    def connection_lost(self, kind: FailureKind, text: str, last_read_ns: int) -> None:
         """The server has ended the connection."""
 
 
@@ -359,19 +354,9 @@ class Connection:
                 data, batch.arrival_ns(ancillary[0][2], self.read_ns), is_stamped=True
             )
         else:
-            self.take(
-                data,
-                time.monotonic_ns(),
-                is_stamped=False,
-            )
+            self.take(data, time.monotonic_ns(), is_stamped=False)
 
-    def take(
-        self,
-        data: bytes | memoryview,
-        at: int,
-        *,
-        is_stamped: bool,
-    ) -> None:
+    def take(self, data: bytes | memoryview, at: int, *, is_stamped: bool) -> None:
         """Bytes that arrived at `at`, by the kernel's stamp or without one."""
         exchange = self.exchange
         assert exchange is not None
@@ -382,19 +367,9 @@ class Connection:
         if self._tls is None:
             exchange.take(data, at)
         else:
-            self._take_encrypted(
-                self._tls,
-                exchange,
-                data,
-                at,
-            )
+            self._take_encrypted(self._tls, exchange, data, at)
 
-    def keep(
-        self,
-        slab: Slab,
-        reads: Sequence[bytes],
-        stamps: Sequence[int],
-    ) -> None:
+    def keep(self, slab: Slab, reads: Sequence[bytes], stamps: Sequence[int]) -> None:
         """Keep reads that a thread received, to be understood later."""
         exchange = self.exchange
         assert exchange is not None

@@ -271,12 +271,7 @@ class Exchange:
         self.understood_ns = None
         self._note_progress(received, progress, last_ns)
 
-    def _note_progress(
-        self,
-        received: int,
-        progress: int,
-        last_ns: int,
-    ) -> None:
+    def _note_progress(self, received: int, progress: int, last_ns: int) -> None:
         """Reads of one event each: body bytes, tokens, and when the last token arrived."""
         self.counts.received_bytes += received
         self.counts.progress_events += progress
@@ -358,12 +353,7 @@ class Exchange:
             and begins_events(bytes(self.answer.data) + body)
         )
 
-    def _take_events(
-        self,
-        events: EventStream,
-        body: bytes,
-        at: int,
-    ) -> None:
+    def _take_events(self, events: EventStream, body: bytes, at: int) -> None:
         progress = 0
         reader = self.answer.reader
         stamps = self.stamps
@@ -420,12 +410,7 @@ class Exchange:
             self.slab = Slab()
             self.connection.keep_reads(self.slab)
 
-    def connection_lost(
-        self,
-        kind: FailureKind,
-        text: str,
-        last_read_ns: int,
-    ) -> None:
+    def connection_lost(self, kind: FailureKind, text: str, last_read_ns: int) -> None:
         """The connection ended (`kind`: reset or cut_off). That completes an answer without its own
         framing."""
         self.understand()

@@ -108,12 +108,7 @@ class Poller(ABC):
     def record_gap(self, gap_ns: int) -> None:
         """Learn from the time between two tokens of one stream."""
 
-    def record_gaps(
-        self,
-        count: int,
-        shorter: int,
-        shortest_ns: float,
-    ) -> None:
+    def record_gaps(self, count: int, shorter: int, shortest_ns: float) -> None:
         """Learn from many gaps at once: how many of them were `shorter` than `gap_ns`, and the
         shortest."""
 
@@ -207,12 +202,7 @@ class EpollPoller(Poller):
         """See `Poller.record_gap`."""
         self.record_gaps(1, gap_ns < self.gap_ns, min(gap_ns, self.gap_ns))
 
-    def record_gaps(
-        self,
-        count: int,
-        shorter: int,
-        shortest_ns: float,
-    ) -> None:
+    def record_gaps(self, count: int, shorter: int, shortest_ns: float) -> None:
         """See `Poller.record_gaps`."""
         if self._gaps_to_learn:
             self._gaps_to_learn = max(0, self._gaps_to_learn - count)
@@ -283,11 +273,7 @@ class GeventPoller(Poller):
         """See `Poller.watch`."""
         self.forget(fd)
         watcher = self._watchers[fd] = self._loop.io(fd, 3 if writable else 1)
-        watcher.start(
-            self._ready,
-            fd,
-            pass_events=True,
-        )
+        watcher.start(self._ready, fd, pass_events=True)
 
     def hold(self, fd: int) -> None:
         """See `Poller.hold`."""

@@ -196,13 +196,7 @@ class ReceiverPoller(Poller):
         fd, generation, reads, stamps, plain, ended = found
         if self._generations.get(fd) != generation:
             return None
-        return Received(
-            fd,
-            reads,
-            stamps,
-            plain,
-            ended,
-        )
+        return Received(fd, reads, stamps, plain, ended)
 
 
 class ReceiverPriority:
@@ -242,12 +236,7 @@ def best_poller(loop: Any, handler: Handler, deliver: Deliver) -> Poller:
     receiver = compiled_receiver()
     if receiver is not None:
         with suppress(OSError):  # no descriptor or no thread is left
-            return ReceiverPoller(
-                loop,
-                handler,
-                deliver,
-                receiver(),
-            )
+            return ReceiverPoller(loop, handler, deliver, receiver())
     if SO_TIMESTAMPNS is not None:
         return EpollPoller(loop, handler)
     return GeventPoller(loop, handler)

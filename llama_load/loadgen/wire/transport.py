@@ -136,12 +136,7 @@ class Transport:
     def _hang_up_in_time(self, exchange: Exchange, after_s: float) -> None:
         """Have the user hang up so long after the start of the request."""
         timer = self._loop.timer(_left_s(exchange, after_s))
-        timer.start(
-            self._hang_up,
-            exchange,
-            after_s,
-            update=True,
-        )
+        timer.start(self._hang_up, exchange, after_s, update=True)
         exchange.hang_up_timer = timer
 
     def _hang_up(self, exchange: Exchange, after_s: float) -> None:

@@ -122,11 +122,7 @@ class Agent:
 
 def _unjudged(prompt: Prompt, *, is_new: bool) -> Prompt:
     """Without a recorded answer: a model that does not call a made-up tool does nothing wrong."""
-    return replace(
-        prompt,
-        answer=None,
-        is_new=is_new,
-    )
+    return replace(prompt, answer=None, is_new=is_new)
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,12 +233,7 @@ class _Maker:
         """Agents of one round, with tasks of their own."""
         return (self._talk(f"warm-up {number}", 0, 0) for number in range(count))
 
-    def _talk(
-        self,
-        name: str,
-        rounds: int,
-        sub_agents: int,
-    ) -> Talk:
+    def _talk(self, name: str, rounds: int, sub_agents: int) -> Talk:
         draw = random.Random(f"{name} {self._seed}")
         added = (Message(USER, self._words(f"{name} task", self._task_tokens)),)
         turns = []
@@ -255,15 +246,7 @@ class _Maker:
                 self._words(f"{name} answer {number}", max(8, self._output // 2)),
                 calls=(call,),
             )
-            turns.append(
-                RecordedTurn(
-                    added,
-                    reply,
-                    delay_s,
-                    self._output,
-                    agents,
-                )
-            )
+            turns.append(RecordedTurn(added, reply, delay_s, self._output, agents))
             output = self._words(
                 f"{name} output {number}", self.size.tool_output_tokens
             )
@@ -273,27 +256,10 @@ class _Maker:
                 if self._shape.tool_time is None
                 else self._shape.tool_time.draw(draw)
             )
-        turns.append(
-            RecordedTurn(
-                added,
-                None,
-                delay_s,
-                self._output,
-            )
-        )
-        return Talk(
-            name,
-            self._opening,
-            tuple(turns),
-            self._fields,
-        )
+        turns.append(RecordedTurn(added, None, delay_s, self._output))
+        return Talk(name, self._opening, tuple(turns), self._fields)
 
-    def _sub_agents(
-        self,
-        name: str,
-        count: int,
-        rounds: int,
-    ) -> tuple[Talk, ...]:
+    def _sub_agents(self, name: str, count: int, rounds: int) -> tuple[Talk, ...]:
         talks = (
             self._talk(f"{name} sub-agent {number}", max(1, rounds // 2), 0)
             for number in range(1, count + 1)

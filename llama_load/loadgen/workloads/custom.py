@@ -129,11 +129,7 @@ class Custom:
                 "it with a larger context or fewer "
                 "slots, or send them anyway with --keep-long-prompts"
             )
-        data = PromptFileFacts(
-            path=path,
-            sha256=file.sha256,
-            prompts=len(file),
-        )
+        data = PromptFileFacts(path=path, sha256=file.sha256, prompts=len(file))
         return request.plan(
             measured,
             warmup,

@@ -202,18 +202,10 @@ def _mapped(path: Path, what: str, flag: str) -> mmap.mmap | bytes:
     with suppress(ValueError, OSError):  # an empty file cannot be mapped
         if path.is_file():
             with open_foreign(path, MOST_DATA_BYTES) as file:
-                return mmap.mmap(
-                    file.fileno(),
-                    0,
-                    access=mmap.ACCESS_READ,
-                )
+                return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     missing = f"; give the path of a file with {flag}"
     return read_whole(
-        path,
-        what,
-        MOST_PIPE_BYTES,
-        missing=missing,
-        too_large="; save it as a file",
+        path, what, MOST_PIPE_BYTES, missing=missing, too_large="; save it as a file"
     )
 
 

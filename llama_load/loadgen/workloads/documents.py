@@ -19,12 +19,7 @@ from llama_load.loadgen.workloads.prompt_plan import (
 )
 from llama_load.loadgen.workloads.text_files import TextFile, files_digest, text_files
 from llama_load.run_folder.vocabulary.document_caches import AS_IS, DIFFERENT, SHARED
-from llama_load.servers.counting import (
-    EstimatedCounter,
-    TokenCounter,
-    counted,
-    settled,
-)
+from llama_load.servers.counting import EstimatedCounter, TokenCounter, counted, settled
 from llama_load.servers.prompt import Prompt
 
 # The default document length: a source file of about 11,000 tokens.
@@ -143,13 +138,7 @@ class Documents:
                     "question; start the server with a larger context or fewer slots"
                 )
             most = room
-        documents = _sized(
-            files,
-            longest,
-            most,
-            most_around,
-            request.counter,
-        )
+        documents = _sized(files, longest, most, most_around, request.counter)
         prompts = []
         for place, frame in enumerate(frames):
             document, with_longest = documents[place % len(documents)]

@@ -75,15 +75,7 @@ class TextBatches:
             if len(prompts) == request.num_prompts + request.warmup:
                 break
         if not prompts:
-            raise UsageError(
-                _too_few(
-                    path,
-                    usable,
-                    too_long,
-                    size,
-                    self.queries,
-                )
-            )
+            raise UsageError(_too_few(path, usable, too_long, size, self.queries))
         measured = prompts[: request.num_prompts]
         warmup = prompts[request.num_prompts :]
         data = TextFacts(
@@ -98,11 +90,7 @@ class TextBatches:
         # The server computes each document with the query before it.
         documents = tuple(texts[queries:])
         total = sum(tokens[queries:]) + sum(tokens[:queries]) * len(documents)
-        return Prompt(
-            "".join(texts[:queries]),
-            total,
-            inputs=documents,
-        )
+        return Prompt("".join(texts[:queries]), total, inputs=documents)
 
     def _made_up(self, count: int, size: int) -> list[Prompt]:
         """Warm-up batches for data that has none to spare."""
@@ -178,13 +166,7 @@ def _without_repeats(texts: Iterable[str]) -> Iterator[str]:
             yield text
 
 
-def _too_few(
-    path: str,
-    usable: int,
-    too_long: int,
-    size: int,
-    queries: int,
-) -> str:
+def _too_few(path: str, usable: int, too_long: int, size: int, queries: int) -> str:
     if too_long and not usable:
         slot = "half a slot" if queries else "a slot"
         return (

@@ -110,11 +110,7 @@ def _mapped(file: Any, size: int) -> Buffer:
     file.flush()
     if not size:
         return b""
-    return mmap.mmap(
-        file.fileno(),
-        0,
-        access=mmap.ACCESS_READ,
-    )
+    return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
 
 def _check_size(size: int) -> None:

@@ -64,10 +64,7 @@ class DataSet:
             digest = hashlib.sha256()
             while piece := opened.read(PIECE_BYTES):
                 digest.update(piece)
-        return DataFacts(
-            path=self.spec,
-            sha256=digest.hexdigest(),
-        )
+        return DataFacts(path=self.spec, sha256=digest.hexdigest())
 
     def first_of(self, names: Sequence[str]) -> str:
         """The first of these columns that exists. UsageError lists the existing columns."""

@@ -127,13 +127,7 @@ def drawings(
             f"the image format must be {' or '.join(FORMATS)}, got {image_format!r}"
         )
     return [
-        partial(
-            _drawn,
-            number,
-            size,
-            image_format,
-            seed,
-        )
+        partial(_drawn, number, size, image_format, seed)
         for number in range(first, first + count)
     ]
 
@@ -263,19 +257,9 @@ def _read_image(file: Path) -> Image:
     return image_of(read_whole(file, "image", MOST_FILE_BYTES), str(file))
 
 
-def _image(
-    data: bytes,
-    kind: str,
-    width: int,
-    height: int,
-) -> Image:
+def _image(data: bytes, kind: str, width: int, height: int) -> Image:
     url = f"data:image/{kind};base64,".encode() + base64.b64encode(data)
-    return Image(
-        url,
-        hashlib.sha256(data).hexdigest(),
-        width,
-        height,
-    )
+    return Image(url, hashlib.sha256(data).hexdigest(), width, height)
 
 
 def _encoded(picture: Picture, kind: str) -> bytes:
@@ -321,14 +305,7 @@ def _colour_field(draw: np.random.Generator, size: tuple[int, int]) -> Picture:
     from PIL import Image as Pillow
 
     coarse, fine = (
-        Pillow.fromarray(
-            draw.integers(
-                0,
-                BRIGHTEST,
-                (cells, cells, 3),
-                dtype=np.uint8,
-            )
-        )
+        Pillow.fromarray(draw.integers(0, BRIGHTEST, (cells, cells, 3), dtype=np.uint8))
         for cells in FIELD_CELLS
     )
     smooth = Pillow.Resampling.BILINEAR  # bicubic exceeds the brightest colour
@@ -368,8 +345,4 @@ def _writing(draw: np.random.Generator, pen: ImageDraw, size: tuple[int, int]) -
     points[:, :, 0] += np.arange(letters)[:, None] * height
     colour = _colour(draw)
     for letter in points.reshape(letters, 6).tolist():
-        pen.line(
-            letter,
-            fill=colour,
-            width=max(1, min(size) // 300),
-        )
+        pen.line(letter, fill=colour, width=max(1, min(size) // 300))

@@ -51,13 +51,7 @@ class Mixed:
         # Other tasks' requests come between the turns of a conversation, so each turn is sent
         # alone, with the recorded history.
         measured = [
-            replace(
-                next(queues[name]),
-                task=name,
-                more=0,
-                turns=None,
-            )
-            for name in order
+            replace(next(queues[name]), task=name, more=0, turns=None) for name in order
         ]
         warmup = [
             replace(prompt, task=name)

@@ -112,14 +112,7 @@ def _recorded(message: Mapping[str, Any], where: str) -> RecordedMessage:
             f"{where}: agents must be a list of sub-agents that an assistant started"
         )
     return RecordedMessage(
-        Message(
-            str(role),
-            text,
-            images,
-            calls,
-            call_id,
-            _text(message.get("name")),
-        ),
+        Message(str(role), text, images, calls, call_id, _text(message.get("name"))),
         _delay(message.get("delay_s"), where),
         tuple(
             _agent(agent, number, where) for number, agent in enumerate(agents, start=1)
@@ -182,12 +175,7 @@ def _image(given: Any, where: str) -> Image:
         content = base64.b64decode(data, validate=True)
     except (binascii.Error, ValueError):
         raise UsageError(f"{where} has an image whose base64 is invalid") from None
-    return Image(
-        str(url).encode("ascii"),
-        hashlib.sha256(content).hexdigest(),
-        0,
-        0,
-    )
+    return Image(str(url).encode("ascii"), hashlib.sha256(content).hexdigest(), 0, 0)
 
 
 def _calls(given: Any, where: str) -> tuple[ToolCall, ...]:

@@ -150,12 +150,9 @@ def _thread(
         )
         so_far = (*request.prompt, request.reply)
         ended_ns = request.span.ended_ns
-    return Talk(
-        name,
-        (),
-        tuple(turns),
-        requests[0].fields,
-    ), [request.span.ended_ns for request in requests]
+    return Talk(name, (), tuple(turns), requests[0].fields), [
+        request.span.ended_ns for request in requests
+    ]
 
 
 def _request(span: Span, where: str) -> SpanRequest:
@@ -243,11 +240,7 @@ def _messages(given: Any, where: str) -> Iterator[Message]:
                 "understood; remove it"
             )
     if texts or calls:
-        yield Message(
-            str(role),
-            "\n".join(texts),
-            calls=tuple(calls),
-        )
+        yield Message(str(role), "\n".join(texts), calls=tuple(calls))
 
 
 def _tool(given: Any, where: str) -> dict[str, Any]:

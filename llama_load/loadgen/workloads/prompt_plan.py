@@ -31,11 +31,7 @@ ANSWER_TOKENS = 128
 def chained(turns: Sequence[Prompt]) -> list[Prompt]:
     """The requests of a conversation, each with the number of those that follow."""
     return [
-        replace(
-            prompt,
-            more=len(turns) - 1 - place,
-            turns=len(turns),
-        )
+        replace(prompt, more=len(turns) - 1 - place, turns=len(turns))
         for place, prompt in enumerate(turns)
     ]
 

@@ -60,23 +60,14 @@ class Replay:
             prompt, answer = _lengths(arrival, place, request)
             recorded = max(text.least, prompt)
             output = max(1, answer)  # servers refuse a request for 0 tokens
-            tokens = _fitting(
-                recorded,
-                output,
-                text.least,
-                request,
-            )
+            tokens = _fitting(recorded, output, text.least, request)
             shortened += tokens < recorded
             names = chain(
                 (f"id {hash_id}" for hash_id in arrival.hash_ids),
                 _own_names(f"request {place}"),
             )
             measured.append(
-                Prompt(
-                    *text.prompt(names, tokens),
-                    output,
-                    is_new=request.renews,
-                )
+                Prompt(*text.prompt(names, tokens), output, is_new=request.renews)
             )
         output = median_low(prompt.max_tokens or 0 for prompt in measured)
         tokens = _fitting(
@@ -89,14 +80,7 @@ class Replay:
             text.prompt(_own_names(f"warm-up {place}"), tokens)
             for place in range(request.warmup)
         )
-        warmup = [
-            Prompt(
-                *counted,
-                output,
-                is_new=request.renews,
-            )
-            for counted in warm
-        ]
+        warmup = [Prompt(*counted, output, is_new=request.renews) for counted in warm]
         first_ids = [arrival.hash_ids[0] for arrival in arrivals if arrival.hash_ids]
         lengths = TraceFacts(
             path="a trace",

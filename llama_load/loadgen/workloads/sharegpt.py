@@ -240,11 +240,7 @@ def _conversation(
     )
     if exchanged and exchanged[0].role == ASSISTANT:
         del exchanged[0]
-    pairs = zip(
-        exchanged[::2],
-        exchanged[1::2],
-        strict=False,
-    )
+    pairs = zip(exchanged[::2], exchanged[1::2], strict=False)
     recorded = tuple(RecordedTurn((question,), answer) for question, answer in pairs)
     return (
         Talk(name, opening, recorded[: 1 if first_only else None]) if recorded else None
@@ -328,14 +324,7 @@ class ShareGPT:
                 break
         if not chats:
             answers = "--max-tokens" if request.answer_len else "--output-len"
-            raise UsageError(
-                _none_left(
-                    data.path,
-                    seen,
-                    too_long,
-                    answers=answers,
-                )
-            )
+            raise UsageError(_none_left(data.path, seen, too_long, answers=answers))
         measured = [prompt for chat in chats for prompt in chat.prompts]
         draw = random.Random(request.seed)
         count = len(chats)
@@ -424,13 +413,7 @@ def _shuffled_rows(
                 yield talk
 
 
-def _none_left(
-    path: str,
-    conversations: int,
-    too_long: int,
-    *,
-    answers: str,
-) -> str:
+def _none_left(path: str, conversations: int, too_long: int, *, answers: str) -> str:
     """Why no prompt can be sent; `answers` is the flag that sets answer lengths."""
     if too_long:
         return (

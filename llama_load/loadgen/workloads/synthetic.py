@@ -311,12 +311,7 @@ class Vocabulary:
         texts_so_far.add(text)
         return text, tokens
 
-    def correct(
-        self,
-        words: list[str],
-        missing: int,
-        draw: random.Random,
-    ) -> None:
+    def correct(self, words: list[str], missing: int, draw: random.Random) -> None:
         """Drop words from the end while there are too many tokens, then add words with the missing
         number in all."""
         while missing < 0 and words:

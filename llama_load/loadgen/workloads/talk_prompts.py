@@ -35,13 +35,7 @@ class TextCounts:
         for batch in batches(
             text for text in dict.fromkeys(texts) if text not in self._known
         ):
-            self._known.update(
-                zip(
-                    batch,
-                    self._counter.count(batch),
-                    strict=True,
-                )
-            )
+            self._known.update(zip(batch, self._counter.count(batch), strict=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,19 +88,8 @@ class TalkWriter:
         tokens = self._fixed_tokens(talk) + sum(
             map(self.tokens, (*history, *turn.added))
         )
-        prompt = self._prompt(
-            talk,
-            talk,
-            turn,
-            tuple(history),
-            tokens,
-        )
-        return replace(
-            prompt,
-            conversation=None,
-            turn=None,
-            delay_s=None,
-        )
+        prompt = self._prompt(talk, talk, turn, tuple(history), tokens)
+        return replace(prompt, conversation=None, turn=None, delay_s=None)
 
     def _prompts(
         self, root: Talk, talk: Talk, most_turns: int | None
@@ -124,14 +107,7 @@ class TalkWriter:
                 else turn.tokens
             )
             prompt = replace(
-                self._prompt(
-                    root,
-                    talk,
-                    turn,
-                    history,
-                    tokens,
-                ),
-                turn=number,
+                self._prompt(root, talk, turn, history, tokens), turn=number
             )
             fits = self._request.fits
             if fits is not None and not fits(tokens, prompt.max_tokens or 0):

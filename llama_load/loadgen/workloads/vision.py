@@ -107,12 +107,7 @@ class Vision:
             if request.fill
             else min(request.num_prompts, math.comb(len(images), per_request))
         )
-        hands = _deal(
-            count,
-            len(images),
-            per_request,
-            request.seed,
-        )
+        hands = _deal(count, len(images), per_request, request.seed)
         measured = []
         for hand in hands:
             chosen = tuple(images[place] for place in hand)
@@ -157,12 +152,7 @@ def _source(request: PlanRequest, count: int) -> tuple[str, list[Maker]]:
     return traffic.images, makers
 
 
-def _deal(
-    count: int,
-    images: int,
-    per_hand: int,
-    seed: int,
-) -> Iterator[Sequence[int]]:
+def _deal(count: int, images: int, per_hand: int, seed: int) -> Iterator[Sequence[int]]:
     """`count` hands of `per_hand` of `images` images, dealt like cards: first in order, then from
     decks shuffled with the seed.
 

@@ -47,13 +47,7 @@ class _Entry(msgspec.Struct):
 class _Maker:
     """Makes one trace's conversations."""
 
-    def __init__(
-        self,
-        name: str,
-        scope: str,
-        text: BlockText,
-        where: str,
-    ) -> None:
+    def __init__(self, name: str, scope: str, text: BlockText, where: str) -> None:
         self._name = name
         self._scope = scope
         self._text = text
@@ -80,12 +74,7 @@ class _Maker:
                 continue
             if waiting is not None:
                 yield waiting
-            waiting = self._turn(
-                entry,
-                before,
-                f"{who} {number}",
-                place,
-            )
+            waiting = self._turn(entry, before, f"{who} {number}", place)
             before = entry
         if waiting is not None:
             yield waiting
@@ -102,12 +91,7 @@ class _Maker:
         turns = tuple(self.turns(entry.requests, name, where))
         if not turns:
             raise UsageError(f"{where} is a sub-agent without requests; leave it out")
-        return Talk(
-            self._name,
-            (),
-            turns,
-            name=name,
-        )
+        return Talk(self._name, (), turns, name=name)
 
     def _turn(
         self, entry: _Entry, before: _Entry | None, name: str, where: str

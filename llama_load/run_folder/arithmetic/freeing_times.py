@@ -57,38 +57,19 @@ class Spans:
 
     def surely_counted(self, look: Look) -> int:
         """How many of the requests in flight the count must have."""
-        began = np.searchsorted(
-            self.sent_ns,
-            look.asked_ns - GRACE_NS,
-            side="right",
-        )
+        began = np.searchsorted(self.sent_ns, look.asked_ns - GRACE_NS, side="right")
         return max(
             0,
-            int(
-                began
-                - np.searchsorted(
-                    self.ended_ns,
-                    look.answered_ns,
-                    side="right",
-                )
-            ),
+            int(began - np.searchsorted(self.ended_ns, look.answered_ns, side="right")),
         )
 
     def possibly_counted(self, look: Look) -> int:
         """How many requests the count may have that nobody gave up: in flight, or ended just now,
         and probes."""
-        began = np.searchsorted(
-            self.sent_ns,
-            look.answered_ns,
-            side="right",
-        )
+        began = np.searchsorted(self.sent_ns, look.answered_ns, side="right")
         return look.probes + int(
             began
-            - np.searchsorted(
-                self.ended_ns,
-                look.asked_ns - GRACE_NS,
-                side="left",
-            )
+            - np.searchsorted(self.ended_ns, look.asked_ns - GRACE_NS, side="left")
         )
 
 

@@ -14,11 +14,6 @@ def in_flight_at(
     """How many requests had started before each instant and not ended by it. Three of 2 s, at their
     starts 0, 1 and 5: 0, 1, 0."""
     begun = np.searchsorted(np.sort(started), at)
-    return (
-        begun
-        - np.searchsorted(
-            np.sort(ended),
-            at,
-            side="right",
-        )
-    ).astype(np.float64)
+    return (begun - np.searchsorted(np.sort(ended), at, side="right")).astype(
+        np.float64
+    )

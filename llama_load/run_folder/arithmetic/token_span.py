@@ -120,12 +120,7 @@ def tokens_between(of: AnswerCounts, several: Values = None) -> TokenSpan:
     rest = beyond - blanks - hidden
 
     if several is None:
-        several = _holds_several(
-            events + rest,
-            events,
-            of.chars,
-            of.usual,
-        )
+        several = _holds_several(events + rest, events, of.chars, of.usual)
     # Where tokens are sent together, the end token completes the last event; else it comes after
     # it.
     has_end = np.asarray(of.ends_itself, dtype=np.bool_) & ~np.asarray(
@@ -242,19 +237,11 @@ def _holds_several(
     )
 
 
-def _is_nearer(
-    one: Values,
-    other: Values,
-    chars: Values,
-    usual: Values,
-) -> Values:
+def _is_nearer(one: Values, other: Values, chars: Values, usual: Values) -> Values:
     """Whether the text has the length of `one` tokens rather than of `other`: by the logarithm of
     the characters per token."""
     text = np.maximum(1.0, chars)
-    with np.errstate(
-        divide="ignore",
-        invalid="ignore",
-    ):
+    with np.errstate(divide="ignore", invalid="ignore"):
         to_one = np.abs(np.log(text / np.maximum(1.0, one) / usual))
         to_other = np.abs(np.log(text / np.maximum(1.0, other) / usual))
     return (np.asarray(chars) > 0) & (to_one <= to_other)
@@ -269,10 +256,7 @@ def _in_long_events(of: AnswerCounts, events: Values, rest: Values) -> Values:
     """
     number, chars, single = _long_events(of, events)
     expected = (number + rest) * single
-    with np.errstate(
-        divide="ignore",
-        invalid="ignore",
-    ):
+    with np.errstate(divide="ignore", invalid="ignore"):
         is_as_long = np.abs(np.log(chars / expected)) <= math.log(AS_LONG)
     longest = np.fmax(of.first_chars, of.longest_chars)
     is_shown = (events >= number + LEAST_OTHERS) & (longest >= LONG_WORD * single)
@@ -368,10 +352,7 @@ def _paced(records: Records) -> NDArray[np.float64]:
     """Tokens between the first and the last event by the server's own time: (last - first) x
     (tokens - 1) / its time for them."""
     took_ms = records.numbers("e2el_ms") - records.numbers("ttft_ms")
-    with np.errstate(
-        divide="ignore",
-        invalid="ignore",
-    ):
+    with np.errstate(divide="ignore", invalid="ignore"):
         paced = (
             took_ms
             * (records.numbers("output_tokens") - 1)

@@ -131,12 +131,7 @@ def _integers(columns: Any) -> Iterator[NDArray[np.int64]]:
         for part in parts:
             buffer = part.buffers()[1]
             if buffer is not None and len(part):
-                yield np.frombuffer(
-                    buffer,
-                    np.int64,
-                    len(part),
-                    8 * part.offset,
-                )
+                yield np.frombuffer(buffer, np.int64, len(part), 8 * part.offset)
 
 
 def _check_bounds(values: NDArray[np.int64], most: int) -> None:

@@ -84,10 +84,4 @@ def vram_series(telemetry: Telemetry, source: str, gpu: str) -> Series | None:
     if not used or not before:
         return used[0] if used else None
     values = (used[0].values - before[0].values[0]).clip(0)
-    return Series(
-        source,
-        used[0].metric,
-        used[0].labels,
-        used[0].t_ns,
-        values,
-    )
+    return Series(source, used[0].metric, used[0].labels, used[0].t_ns, values)

@@ -74,12 +74,7 @@ def _latencies(records: Records) -> Iterator[tuple[str, Floats]]:
     )
 
 
-def _between(
-    records: Records,
-    start: str,
-    end: str,
-    rows: Bools,
-) -> Floats:
+def _between(records: Records, start: str, end: str, rows: Bools) -> Floats:
     """The time between two instants, ms; NaN where one is missing, and in other rows."""
     has_both = records.has(start) & records.has(end)
     known = rows & has_both

@@ -72,11 +72,7 @@ class Speculation:
             drafts = self.drafts + sign * other.drafts
 
         per_position = []
-        pairs = zip_longest(
-            self.per_position,
-            other.per_position,
-            fillvalue=0,
-        )
+        pairs = zip_longest(self.per_position, other.per_position, fillvalue=0)
         for mine, theirs in pairs:
             per_position.append(mine + sign * theirs)
 

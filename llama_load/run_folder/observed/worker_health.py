@@ -74,9 +74,4 @@ def within(health: WorkerHealth, begun_ns: int, ended_ns: int) -> WorkerHealth:
     if beyond < len(lags):
         p99 = lags[beyond]
     longest = lags[0] if lags else 0.0
-    return WorkerHealth(
-        health.worker,
-        p99,
-        longest,
-        longest_pause_ms=longest,
-    )
+    return WorkerHealth(health.worker, p99, longest, longest_pause_ms=longest)

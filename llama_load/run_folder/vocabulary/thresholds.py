@@ -129,13 +129,7 @@ def parse_threshold(text: str) -> Threshold:
             raise ValueError(
                 f"--fail-if takes one of the verdicts {', '.join(WORDS)}, got {verdict['word']!r} in {text!r}"
             )
-        return Threshold(
-            text.strip(),
-            VERDICT,
-            verdict["sign"],
-            0.0,
-            word=word,
-        )
+        return Threshold(text.strip(), VERDICT, verdict["sign"], 0.0, word=word)
     match = _PATTERN.fullmatch(text)
     if match is None or match["key"] == VERDICT:
         raise ValueError(

@@ -94,12 +94,7 @@ def parse_until(text: str) -> Until:
     )
     if percentile == 0:
         raise ValueError(f"--until takes percentiles above 0, got {text!r}")
-    return Until(
-        text.strip(),
-        within,
-        match["latency"] or "",
-        percentile,
-    )
+    return Until(text.strip(), within, match["latency"] or "", percentile)
 
 
 def next_look(count: int) -> int:

@@ -139,12 +139,7 @@ class MessagesApi(GeneratingApi):
         target: Target,
     ) -> dict[str, Any]:
         """See `Api.fields`."""
-        return super().fields(
-            content,
-            options,
-            max_tokens or LEAST_MAX_TOKENS,
-            target,
-        )
+        return super().fields(content, options, max_tokens or LEAST_MAX_TOKENS, target)
 
 
 MESSAGES = MessagesApi()

@@ -30,12 +30,7 @@ class _Tokens(msgspec.Struct, gc=False):
         reasoning = known_count(
             (self.output_tokens_details or {}).get("reasoning_tokens")
         )
-        return usage_of(
-            self.input_tokens,
-            self.output_tokens,
-            cached,
-            reasoning,
-        )
+        return usage_of(self.input_tokens, self.output_tokens, cached, reasoning)
 
 
 class _Response(msgspec.Struct, gc=False):

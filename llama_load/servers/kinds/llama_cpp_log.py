@@ -156,13 +156,7 @@ class ModelLog:
     memory_table: list[str] = field(default_factory=list)
     memory_is_forecast: bool = False
 
-    def read(
-        self,
-        line: str,
-        patterns: Sequence[LogFact],
-        *,
-        is_loaded: bool,
-    ) -> None:
+    def read(self, line: str, patterns: Sequence[LogFact], *, is_loaded: bool) -> None:
         """Facts, buffers and the memory breakdown of a line."""
         for pattern, facts in patterns:
             if match := pattern.search(line):
@@ -178,12 +172,7 @@ class ModelLog:
         elif _TABLE_ROW.search(line) and len(self.memory_table) < MOST_DEVICES:
             self.memory_table.append(line[line.index("|") :])
 
-    def _add(
-        self,
-        device: str,
-        place: str,
-        mib: float,
-    ) -> None:
+    def _add(self, device: str, place: str, mib: float) -> None:
         """Add to what is on a device.
 
         A draft model and a vision projector have buffers of their own on it.

@@ -36,12 +36,7 @@ class LlamaCppPythonStart(ServerStart):
     tls_key_flag = "--ssl_keyfile"
     ready_path = "/v1/models"
 
-    def command(
-        self,
-        spec: ServerSpec,
-        port: int,
-        workers: Command = (),
-    ) -> Command:
+    def command(self, spec: ServerSpec, port: int, workers: Command = ()) -> Command:
         """See `ServerStart.command`."""
         if spec.model:
             refuse_other_than_gguf(Path(spec.model))

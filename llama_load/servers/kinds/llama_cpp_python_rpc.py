@@ -50,13 +50,7 @@ def worker(endpoint: str) -> None:
     pointer = ctypes.POINTER(ctypes.c_void_p)
     serve.argtypes = [ctypes.c_char_p, ctypes.c_char_p, size, size, pointer]
     serve.restype = None
-    serve(
-        endpoint.encode(),
-        None,
-        1,
-        1,
-        devices,
-    )
+    serve(endpoint.encode(), None, 1, 1, devices)
 
 
 def head(endpoints: str, arguments: list[str]) -> None:

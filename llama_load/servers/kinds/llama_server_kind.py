@@ -9,11 +9,7 @@ from typing import Any, ClassVar
 from llama_load.ground.own_modules import module_command
 from llama_load.outside.plain_http import NoAnswerError, Session
 from llama_load.servers.kinds.llama_cpp_log import LOG_FACTS
-from llama_load.servers.kinds.server_controls import (
-    NO_ANSWER,
-    post_to,
-    slot_paths,
-)
+from llama_load.servers.kinds.server_controls import NO_ANSWER, post_to, slot_paths
 from llama_load.servers.kinds.server_kind import (
     NO_ADAPTER,
     Form,
@@ -69,12 +65,7 @@ class LlamaServerStart(ServerStart):
     prefix_variable = "LLAMA_ARG_API_PREFIX"
     model_flags = ("-m", "--model")
 
-    def command(
-        self,
-        spec: ServerSpec,
-        port: int,
-        workers: Command = (),
-    ) -> Command:
+    def command(self, spec: ServerSpec, port: int, workers: Command = ()) -> Command:
         """See `ServerStart.command`."""
         command = [self.program_of(spec)]
         if spec.model:
@@ -87,12 +78,7 @@ class LlamaServerStart(ServerStart):
             command += ["-lv", LOG_LEVEL]
         if workers:
             command += ["--rpc", ",".join(workers)]
-            if not has_flag(
-                spec.args,
-                "-ngl",
-                "--gpu-layers",
-                "--n-gpu-layers",
-            ):
+            if not has_flag(spec.args, "-ngl", "--gpu-layers", "--n-gpu-layers"):
                 # only layers for devices other than the CPU, as the workers are, leave this process
                 command += ["-ngl", "99"]
         return (*command, *spec.args)
@@ -144,12 +130,7 @@ class EmbeddedStart(ServerStart):
     key_variable = SERVER_KEY
     variables = LLAMA_CPP_VARIABLES
 
-    def command(
-        self,
-        spec: ServerSpec,
-        port: int,
-        workers: Command = (),
-    ) -> Command:
+    def command(self, spec: ServerSpec, port: int, workers: Command = ()) -> Command:
         """See `ServerStart.command`."""
         refuse_other_than_gguf(Path(spec.model))
         return (
@@ -281,22 +262,12 @@ class LlamaServerKind(ServerKind):
     def reset_cache(self, session: Session, url: str) -> str:
         """See `ServerKind.reset_cache`; each slot has its own."""
         try:
-            paths = slot_paths(
-                session,
-                url,
-                self.slots_path,
-                self.cache_reset,
-            )
+            paths = slot_paths(session, url, self.slots_path, self.cache_reset)
         except NoAnswerError:
             return NO_ANSWER
         except (ValueError, KeyError, TypeError):
             return self.cache_reset_note
-        return post_to(
-            session,
-            url,
-            paths,
-            self.cache_reset_note,
-        )
+        return post_to(session, url, paths, self.cache_reset_note)
 
     def schema_fields(self, api: str, schema: Any) -> dict[str, Any] | None:
         """See `ServerKind.schema_fields`."""

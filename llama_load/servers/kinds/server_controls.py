@@ -33,11 +33,7 @@ def post_to(
     try:
         for path in paths:
             left_s = max(0.01, until_s - time.monotonic())
-            answer = session.post(
-                url + path,
-                {},
-                within_s=left_s,
-            )
+            answer = session.post(url + path, {}, within_s=left_s)
             if not answer.ok:
                 return note
     except NoAnswerError:
@@ -45,12 +41,7 @@ def post_to(
     return ""
 
 
-def slot_paths(
-    session: Session,
-    url: str,
-    slots_path: str,
-    path: str,
-) -> list[str]:
+def slot_paths(session: Session, url: str, slots_path: str, path: str) -> list[str]:
     """This path for each {slot} of a server. NoAnswerError, ValueError, KeyError, TypeError: its
     slots are not known."""
     slots = session.get(url + slots_path, within_s=TIMEOUT_S).json()
@@ -60,12 +51,7 @@ def slot_paths(
     return paths
 
 
-def post_until_done(
-    session: Session,
-    url: str,
-    path: str,
-    note: str,
-) -> str:
+def post_until_done(session: Session, url: str, path: str, note: str) -> str:
     """POST to this path until the answer's `success` is not false, as it is while requests still
     hold parts of the cache. As `post_to`."""
     until_s = time.monotonic() + TIMEOUT_S
@@ -74,11 +60,7 @@ def post_until_done(
         if left_s <= 0:
             return f"requests held parts of it for {TIMEOUT_S:g} s"
         try:
-            answer = session.post(
-                url + path,
-                {},
-                within_s=left_s,
-            )
+            answer = session.post(url + path, {}, within_s=left_s)
         except NoAnswerError:
             return NO_ANSWER
         if not answer.ok:

@@ -221,33 +221,17 @@ class ServerKind:
     def reset_cache(self, session: Session, url: str) -> str:
         """Empty the prompt cache of a server. Why that failed, "" if it did not."""
         paths = [self.cache_reset] if self.cache_reset else []
-        return post_to(
-            session,
-            url,
-            paths,
-            self.cache_reset_note,
-        )
+        return post_to(session, url, paths, self.cache_reset_note)
 
     def start_profiler(self, session: Session, url: str) -> str:
         """Why a server's profiler did not start, "" if it did."""
         paths = [self.profile_start] if self.profile_start else []
-        return post_to(
-            session,
-            url,
-            paths,
-            self.profile_note,
-        )
+        return post_to(session, url, paths, self.profile_note)
 
     def stop_profiler(self, session: Session, url: str) -> str:
         """Why a server's profiler did not stop, "" if it did. It may take minutes to write."""
         paths = [self.profile_stop] if self.profile_stop else []
-        return post_to(
-            session,
-            url,
-            paths,
-            self.profile_note,
-            STOP_PROFILER_S,
-        )
+        return post_to(session, url, paths, self.profile_note, STOP_PROFILER_S)
 
 
 ANY = ServerKind()

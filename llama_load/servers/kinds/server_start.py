@@ -110,12 +110,7 @@ class ServerStart(ABC):
     model_flags: ClassVar[Sequence[str]] = ("--model",)
 
     @abstractmethod
-    def command(
-        self,
-        spec: ServerSpec,
-        port: int,
-        workers: Command = (),
-    ) -> Command:
+    def command(self, spec: ServerSpec, port: int, workers: Command = ()) -> Command:
         """The command that serves `spec` on `port`, computing on these RPC workers, without `wrap`.
 
         UsageError: the model or the program is missing.

@@ -29,12 +29,7 @@ class VllmStart(ServerStart):
     key_variable = "VLLM_API_KEY"
     tls_key_flag = "--ssl-keyfile"
 
-    def command(
-        self,
-        spec: ServerSpec,
-        port: int,
-        workers: Command = (),
-    ) -> Command:
+    def command(self, spec: ServerSpec, port: int, workers: Command = ()) -> Command:
         """See `ServerStart.command`."""
         if not spec.model:
             raise UsageError(
@@ -157,12 +152,7 @@ class VllmKind(ServerKind):
 
     def reset_cache(self, session: Session, url: str) -> str:
         """See `ServerKind.reset_cache`."""
-        return post_until_done(
-            session,
-            url,
-            self.cache_reset,
-            self.cache_reset_note,
-        )
+        return post_until_done(session, url, self.cache_reset, self.cache_reset_note)
 
     def schema_fields(self, api: str, schema: Any) -> dict[str, Any] | None:
         """See `ServerKind.schema_fields`; text completions take it as chats do."""

@@ -147,12 +147,7 @@ def drop(files: list[Path]) -> None:
         # macOS has no posix_fadvise.
         with suppress(OSError, AttributeError), file.open("rb") as opened:
             os.fsync(opened.fileno())  # what is not on disk yet cannot be dropped
-            os.posix_fadvise(
-                opened.fileno(),
-                0,
-                0,
-                os.POSIX_FADV_DONTNEED,
-            )
+            os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def read(files: list[Path]) -> None:
@@ -181,11 +176,7 @@ def _count_pages(file: Path) -> tuple[int, int]:
     """The pages of a file, and those in the page cache (mincore). OSError: not known."""
     with (
         file.open("rb") as opened,
-        mmap.mmap(
-            opened.fileno(),
-            0,
-            access=mmap.ACCESS_COPY,
-        ) as mapped,
+        mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_COPY) as mapped,
     ):
         pages = math.ceil(len(mapped) / mmap.PAGESIZE)
         flags = (ctypes.c_ubyte * pages)()

@@ -135,10 +135,5 @@ def _rpc_workers(asked: Sequence[str], log: ServerLog) -> list[RpcWorker]:
     workers = []
     for address in dict.fromkeys(addresses):
         model_mib = round(held_mib.get(address, 0.0), 2) if is_known else None
-        workers.append(
-            RpcWorker(
-                address=address,
-                model_mib=model_mib,
-            )
-        )
+        workers.append(RpcWorker(address=address, model_mib=model_mib))
     return workers

@@ -85,15 +85,7 @@ class Server:
 
     def ended(self) -> str:
         """Why it has ended, with its last words; "" while it runs."""
-        if (
-            not self._ended
-            and select.select(
-                [self._events],
-                [],
-                [],
-                0,
-            )[0]
-        ):
+        if not self._ended and select.select([self._events], [], [], 0)[0]:
             self.wait()
         return self._ended
 
@@ -164,10 +156,7 @@ def start(
     `env` is added to the environment. `Server.stop` ends it; so does the end of our process.
     RunError, with the end of the log: it ends or is not ready in time.
     """
-    log.parent.mkdir(
-        parents=True,
-        exist_ok=True,
-    )
+    log.parent.mkdir(parents=True, exist_ok=True)
     job = Job(
         server=_part_process("the server", command, log),
         url=url,
@@ -192,12 +181,7 @@ def _job(spec: ServerSpec, folder: Path) -> Job:
         worker_command = start.worker_command(spec, address)
         log = folder / f"worker-{number}.log"
         workers.append(
-            _part_process(
-                f"the RPC worker {address}",
-                worker_command,
-                log,
-                address,
-            )
+            _part_process(f"the RPC worker {address}", worker_command, log, address)
         )
     rpc = (*[worker.address for worker in workers], *spec.rpc)
 
@@ -216,10 +200,7 @@ def _job(spec: ServerSpec, folder: Path) -> Job:
 
     command = (*spec.wrap, *start.command(spec, port, rpc))
     url = _url(spec, port)
-    folder.mkdir(
-        parents=True,
-        exist_ok=True,
-    )
+    folder.mkdir(parents=True, exist_ok=True)
     return Job(
         server=_part_process("the server", command, folder / "server.log"),
         url=url,

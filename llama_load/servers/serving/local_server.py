@@ -93,12 +93,7 @@ class LocalServer:
         if rss_mib is not None:
             rss_mib = round(rss_mib, 1)
         rpc = [self._with_traffic(worker, now or {}) for worker in server.rpc]
-        return replace(
-            server,
-            rpc=rpc,
-            process_threads=threads,
-            rss_mib=rss_mib,
-        )
+        return replace(server, rpc=rpc, process_threads=threads, rss_mib=rss_mib)
 
     def _with_log(
         self, base: ServerDescription, process: LocalProcess
@@ -107,27 +102,9 @@ class LocalServer:
         log = read_log_file(self.log) if self.log is not None else None
         note = UNKNOWN_LOG if self.log is None else None
         if self.entry is None:
-            return replace(
-                described(
-                    base,
-                    process.command,
-                    log,
-                    (),
-                ),
-                note=note,
-            )
-        server = described(
-            base,
-            self.entry.command,
-            log,
-            self.entry.rpc,
-        )
-        return replace(
-            server,
-            note=note,
-            start_s=self.entry.start_s,
-            is_ours=True,
-        )
+            return replace(described(base, process.command, log, ()), note=note)
+        server = described(base, self.entry.command, log, self.entry.rpc)
+        return replace(server, note=note, start_s=self.entry.start_s, is_ours=True)
 
     def log_ends(self) -> tuple[str, str]:
         """The beginning and the end of its log; "" where it is not known, and no end of a short
@@ -190,12 +167,7 @@ def find_local_server(target: Target) -> LocalServer:
     entry = registry.find(target.address.port)
     process = listening_process(target.address)
     if entry is not None:
-        return LocalServer(
-            target,
-            process,
-            entry,
-            Path(entry.log),
-        )
+        return LocalServer(target, process, entry, Path(entry.log))
     if process is None or process.is_forwarder:
         return LocalServer(target, process)
     return LocalServer(target, process, log=_output_file(process.pid))

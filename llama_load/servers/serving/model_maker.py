@@ -98,10 +98,7 @@ def cached_file(
     digest = hashlib.sha256(what).hexdigest()[:12]
     folder = cache_folder() / f"{kind}-{digest}"
     if not (folder / name).exists():
-        folder.mkdir(
-            parents=True,
-            exist_ok=True,
-        )
+        folder.mkdir(parents=True, exist_ok=True)
         unfinished = folder / f"{name}.{os.getpid()}"
         make(unfinished, folder)
         unfinished.rename(folder / name)
@@ -198,23 +195,13 @@ def make_model(
         writer.add_tensor(block + "attn_k.weight", rand(kv_dim, size.dim))
         writer.add_tensor(block + "attn_v.weight", rand(kv_dim, size.dim))
         writer.add_tensor(
-            block + "attn_output.weight",
-            rand(
-                size.dim,
-                size.dim,
-                spare_dim0=True,
-            ),
+            block + "attn_output.weight", rand(size.dim, size.dim, spare_dim0=True)
         )
         writer.add_tensor(block + "ffn_norm.weight", ones)
         writer.add_tensor(block + "ffn_gate.weight", rand(size.ff, size.dim))
         writer.add_tensor(block + "ffn_up.weight", rand(size.ff, size.dim))
         writer.add_tensor(
-            block + "ffn_down.weight",
-            rand(
-                size.dim,
-                size.ff,
-                spare_dim0=True,
-            ),
+            block + "ffn_down.weight", rand(size.dim, size.ff, spare_dim0=True)
         )
     writer.add_tensor("output_norm.weight", ones)
     writer.add_tensor("output.weight", output)

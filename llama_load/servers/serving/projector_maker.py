@@ -38,12 +38,7 @@ def cached_projector(text_dim: int, *, dynamic: bool = True, seed: int = 0) -> P
     what = json.dumps([FORMAT, text_dim, dynamic, seed]).encode()
 
     def make(file: Path, _: Path) -> None:
-        make_projector(
-            file,
-            text_dim,
-            dynamic=dynamic,
-            seed=seed,
-        )
+        make_projector(file, text_dim, dynamic=dynamic, seed=seed)
 
     return cached_file("projector", what, "mmproj.gguf", make)
 

@@ -62,10 +62,7 @@ def folder() -> Path:
         path = cache_folder() / "servers" / socket.gethostname()
     except RuntimeError as error:  # the user has no home folder
         raise FileNotFoundError(errno.ENOENT, str(error)) from None
-    path.mkdir(
-        parents=True,
-        exist_ok=True,
-    )
+    path.mkdir(parents=True, exist_ok=True)
     path.chmod(0o700)
     return path
 

@@ -97,12 +97,7 @@ class SimulatedServer:
             wait_s = self._wait_s()
             # epoll's own timeout is in whole milliseconds; select's is in microseconds.
             if wait_s > 0:
-                select.select(
-                    [epoll_fd],
-                    [],
-                    [],
-                    wait_s,
-                )
+                select.select([epoll_fd], [], [], wait_s)
 
             now = self._now()
             while due and due[0][0] <= now and not self._stalled:
@@ -394,20 +389,10 @@ class SimulatedServer:
         if connection.close and outcome != "client closed":
             self._close_when_sent(connection)
 
-    def _refuse(
-        self,
-        connection: ClientConnection,
-        status: int,
-        why: str,
-    ) -> None:
+    def _refuse(self, connection: ClientConnection, status: int, why: str) -> None:
         self._answer(connection, status, {"error": {"code": status, "message": why}})
 
-    def _answer(
-        self,
-        connection: ClientConnection,
-        status: int,
-        value: object,
-    ) -> None:
+    def _answer(self, connection: ClientConnection, status: int, value: object) -> None:
         body = msgspec.json.encode(value)
         then = "close" if connection.close else "keep-alive"
         head = (

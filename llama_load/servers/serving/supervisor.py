@@ -152,10 +152,7 @@ class Supervisor:
         listening = self._listening(server.pid)
         if not job.is_for_one_client:
             self._register(listening, start_s)
-        tell(
-            ready=start_s,
-            pid=listening.pid,
-        )
+        tell(ready=start_s, pid=listening.pid)
 
     def _watch(self) -> str:
         """Wait until something ends, and return what and why."""
@@ -332,12 +329,7 @@ class Supervisor:
 
     def _pause(self, seconds: float) -> None:
         """Wait. Raises StopRequested."""
-        readable, _, _ = select.select(
-            [0],
-            [],
-            [],
-            seconds,
-        )
+        readable, _, _ = select.select([0], [], [], seconds)
         is_closed = readable and not os.read(0, 4096)
         if self._is_to_stop or is_closed or os.getppid() != self._parent:
             raise StopRequested
@@ -418,12 +410,7 @@ def main() -> NoReturn:
     # What a server's processes leave behind becomes our child, so that we find it.
     adopt_orphans()
     # Without a buffer, so that select sees what comes after the line.
-    with open(
-        0,
-        "rb",
-        buffering=0,
-        closefd=False,
-    ) as stdin:
+    with open(0, "rb", buffering=0, closefd=False) as stdin:
         job = stdin.readline()
     if job:
         Supervisor(msgspec.convert(json.loads(job), Job)).run()

@@ -246,10 +246,7 @@ def test_runs_with_random_beginnings_are_known_by_their_plan(tmp_path: Path) -> 
     )
     assert first[1] is None and plan(
         "7", options={"turns": "1"}, prefix_tokens=5, prompts=data
-    ) == (
-        plan("4", options={"turns": "1"}, prompts=data)[0],
-        None,
-    )
+    ) == (plan("4", options={"turns": "1"}, prompts=data)[0], None)
     assert (
         first[0]
         != plan(

@@ -49,13 +49,7 @@ def test_a_conversation_lasts_from_its_first_start_to_its_last_end() -> None:
         figures.failed,
         figures.peak,
         figures.turns,
-    ) == (
-        2,
-        1,
-        0,
-        2,
-        2.0,
-    )
+    ) == (2, 1, 0, 2, 2.0)
     assert figures.duration_s["p50"] == pytest.approx(5.141)
     assert figures.without_waits_s["p50"] == pytest.approx(0.282)
     # Alive for 5.141 s and 5.9 s of 6 s, with requests in flight for 3 x 141 ms.

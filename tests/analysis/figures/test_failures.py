@@ -53,10 +53,7 @@ def test_a_class_has_its_count_times_and_messages() -> None:
     assert [
         (each.kind, each.count, each.first_s, each.last_s, each.examples)
         for each in found
-    ] == [
-        ("http_500", 2, 0.05, 0.09, ["boom"]),
-        ("reset", 1, 0.02, 0.02, ["boom"]),
-    ]
+    ] == [("http_500", 2, 0.05, 0.09, ["boom"]), ("reset", 1, 0.02, 0.02, ["boom"])]
     assert explained(record()) == []
 
 
@@ -198,9 +195,7 @@ def test_the_last_words_of_a_server_name_the_cause_of_broken_connections(
     )
 
 
-def test_a_run_tells_complete_answers_from_cut_ones(
-    tmp_path: Path,
-) -> None:
+def test_a_run_tells_complete_answers_from_cut_ones(tmp_path: Path) -> None:
     """Of ten: seven complete, one cut by the context, one failed in the middle of its answer, one
     before it; six meet 200 ms."""
     from dataclasses import replace

@@ -164,12 +164,7 @@ def test_a_probe_without_a_token_when_the_load_ends_is_cut() -> None:
         found.total.cut,
         found.total.failed,
         found.total.ttft.count,
-    ) == (
-        4,
-        2,
-        0,
-        2,
-    )
+    ) == (4, 2, 0, 2)
     # Kaplan-Meier: half of the four took longer than 500 ms, so that the median is still 40 ms and
     # the mean is not.
     assert found.cut_shift > 5

@@ -224,10 +224,7 @@ def test_vllms_means_stand_beside_the_clients() -> None:
     assert (
         pairs["wait in the queue (ms)"].client,
         pairs["wait in the queue (ms)"].server,
-    ) == (
-        None,
-        10,
-    )
+    ) == (None, 10)
     assert (pairs["requests"].client, pairs["requests"].server) == (10, 10)
     assert side_by_side(table(*OURS), None) == []
 

@@ -198,9 +198,4 @@ def test_counts_that_cannot_be_are_passed_over() -> None:
         found.accepted_tokens,
         found.drafts,
         len(found.per_position),
-    ) == (
-        4,
-        0,
-        None,
-        256,
-    )
+    ) == (4, 0, None, 256)

@@ -147,8 +147,7 @@ def test_streams_that_are_delayed_by_different_times_are_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("share", "what"),
-    [(0.5, "ms for them"), (3.0, "something waited for tokens")],
+    ("share", "what"), [(0.5, "ms for them"), (3.0, "something waited for tokens")]
 )
 def test_streams_are_held_against_vllms_own_times(share: float, what: str) -> None:
     """The server took half of the time, or three times as long, though each token has an event.

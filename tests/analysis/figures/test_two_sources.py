@@ -87,9 +87,7 @@ def test_a_clean_run_has_nothing_to_say() -> None:
 
 
 @pytest.mark.parametrize("share", [0.5, 0.9, 1.05, 1.09, 2.0])
-def test_usage_that_does_not_fit_the_events_is_named(
-    share: float,
-) -> None:
+def test_usage_that_does_not_fit_the_events_is_named(share: float) -> None:
     """20 x 80 tokens one by one, 25 ms apart: TPOT 25 ms, whatever usage says."""
     found = of(reporting(share))
     assert "the figures count the events" in bad(found)["count_gap_ratio"]

@@ -218,11 +218,7 @@ def test_a_run_that_measured_nothing_is_incomplete_and_fails_its_gate() -> None:
         figures.failure_ratio,
         figures.max_output_tokens_per_s,
         figures.total_input_tokens,
-    ) == (
-        None,
-        None,
-        None,
-    )
+    ) == (None, None, None)
 
 
 def test_a_finish_by_length_is_a_full_context_only_where_that_is_known() -> None:

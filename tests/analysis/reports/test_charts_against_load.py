@@ -217,11 +217,7 @@ def test_a_server_that_every_run_started_anew_is_one(
 def test_bars_of_figures_that_are_not_ranked_are_marked(
     language: str, note: str
 ) -> None:
-    rows = [
-        ["a", Cell("5 †", 5.0)],
-        ["b", Cell("4", 4.0)],
-        ["a †", Cell("3", 3.0)],
-    ]
+    rows = [["a", Cell("5 †", 5.0)], ["b", Cell("4", 4.0)], ["a †", Cell("3", 3.0)]]
     marked = page(
         "Sweep",
         "",

@@ -188,18 +188,12 @@ def test_tpot_is_not_itl_in_any_format(tmp_path: Path) -> None:
     assert (
         aiperf["inter_token_latency"]["avg"],
         aiperf["inter_chunk_latency"]["avg"],
-    ) == (
-        approx(25),
-        approx(12.5),
-    )
+    ) == (approx(25), approx(12.5))
     latency = llm_d["results"]["request_performance"]["aggregate"]["latency"]
     assert (
         latency["time_per_output_token"]["mean"],
         latency["inter_token_latency"]["mean"],
-    ) == (
-        approx(25),
-        approx(12.5),
-    )
+    ) == (approx(25), approx(12.5))
     (point,) = msgspec.json.decode(exported(tmp_path / "runs", "mlperf", tmp_path))[
         "points"
     ]
@@ -210,10 +204,7 @@ def test_tpot_is_not_itl_in_any_format(tmp_path: Path) -> None:
     assert (
         first["inter_token_latency"]["value"],
         len(first["inter_chunk_latency"]["value"]),
-    ) == (
-        10,
-        11,
-    )
+    ) == (10, 11)
 
 
 def test_aiperfs_model_of_a_metric_accepts_every_figure(
@@ -398,10 +389,7 @@ def test_otlps_reader_accepts_the_histograms(run: Path, tmp_path: Path) -> None:
     assert {
         point.attributes[0].value.string_value: point.sum
         for point in points["gen_ai.client.token.usage"]
-    } == {
-        "input": 2000,
-        "output": 400,
-    }
+    } == {"input": 2000, "output": 400}
 
 
 # ---------------------------------------------------------------------- MLPerf Endpoints

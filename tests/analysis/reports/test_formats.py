@@ -156,9 +156,7 @@ def test_the_first_screen_is_a_picture_without_paths(tmp_path: Path) -> None:
 
 
 def test_without_pillow_a_picture_as_png_is_refused_in_a_sentence(
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     writer = RunWriter(tmp_path / "run", manifest(num_prompts=1))
     writer.append(RECORDS[:1])

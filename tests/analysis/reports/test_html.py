@@ -279,9 +279,7 @@ def test_without_bokehs_scripts_a_sentence_says_how_to_get_them(
     )
 
 
-def test_the_page_sent_alone_has_no_dead_link(
-    tmp_path: Path,
-) -> None:
+def test_the_page_sent_alone_has_no_dead_link(tmp_path: Path) -> None:
     (tmp_path / "server").mkdir()
     (tmp_path / "server" / "a b#<i>.log").touch()
     found = results(record(0), path=tmp_path)

@@ -170,9 +170,7 @@ def test_summary_json_has_vllms_keys_and_ours_apart(tmp_path: Path) -> None:
     assert summary["llama_load"]["verdict"]["word"] == "VALID"
 
 
-def test_vllms_keys_have_the_numbers_of_vllms_formulas(
-    tmp_path: Path,
-) -> None:
+def test_vllms_keys_have_the_numbers_of_vllms_formulas(tmp_path: Path) -> None:
     """numpy's linear percentile of four values, as vLLM prints it; a threshold on it has too few
     values all the same."""
     records = [

@@ -247,9 +247,7 @@ def test_a_stage_that_never_ended_is_not_whole(tmp_path: Path) -> None:
     )
     assert [stage.is_whole for stage in found.stages] == [True, False, False]
     assert [stage.figures.completed for stage in found.stages] == [2, 2, 1]
-    assert list(notes(found.stages)) == [
-        "† 2, 8: the stage did not run to its end",
-    ]
+    assert list(notes(found.stages)) == ["† 2, 8: the stage did not run to its end"]
     assert found.exit_code == 3
 
 
@@ -346,11 +344,7 @@ def test_report_md_has_the_table_with_the_best_in_bold(tmp_path: Path) -> None:
     assert [
         (name, part["users"], part["completed"], part["failed"])
         for name, part in by_stage.items()
-    ] == [
-        ("1", 1, 2, 0),
-        ("2", 2, 2, 0),
-        ("4", 4, 1, 1),
-    ]
+    ] == [("1", 1, 2, 0), ("2", 2, 2, 0), ("4", 4, 1, 1)]
     assert [part["tok_per_s_per_user"] for part in by_stage.values()] == pytest.approx(
         [20.0, 1000 / 75, 40.0]
     )
@@ -463,12 +457,7 @@ def test_equal_figures_are_all_marked() -> None:
     assert [
         row[2]
         for row in best([stage(output_throughput=x) for x in (7.0, 9.0, 9.0, 8.0)])
-    ] == [
-        ".",
-        "x",
-        "x",
-        ".",
-    ]
+    ] == [".", "x", "x", "."]
 
 
 def test_what_was_not_measured_is_na_and_ranked_nowhere() -> None:
@@ -632,7 +621,7 @@ def test_junit_names_the_stage_whose_threshold_came_true(tmp_path: Path) -> None
         ],
         "failed <= 5": [],
         "mean_tpot_ms{stage=16} <= 80": [
-            "mean_tpot_ms of stage 16 was not measured, so the limit of 80 cannot be checked",
+            "mean_tpot_ms of stage 16 was not measured, so the limit of 80 cannot be checked"
         ],
     }
     assert (root.get("tests"), root.get("failures")) == ("5", "2")

@@ -26,10 +26,7 @@ def dead_run(end: str = "server") -> Run:
     for number in range(100):
         begin_ms = KILLED_MS + 100 * number
         refused = failed(
-            102 + number,
-            start_ms=begin_ms,
-            end_ms=begin_ms + 1,
-            kind="connect_refused",
+            102 + number, start_ms=begin_ms, end_ms=begin_ms + 1, kind="connect_refused"
         )
         rows.append(refused)
     about = manifest(

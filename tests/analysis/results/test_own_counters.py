@@ -60,12 +60,7 @@ def test_what_an_unanswered_probe_added_is_an_error() -> None:
         own.error("requests"),
         own.prompt_tokens,
         own.error("prompt_tokens"),
-    ) == (
-        11,
-        1,
-        960,
-        40,
-    )
+    ) == (11, 1, 960, 40)
 
 
 def test_tokens_that_answers_do_not_report_are_not_known() -> None:

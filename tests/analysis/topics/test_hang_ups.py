@@ -67,12 +67,7 @@ def test_requests_given_up_are_in_no_figure_of_the_others() -> None:
         figures.failed,
         figures.aborted,
         figures.wasted_tokens,
-    ) == (
-        10,
-        0,
-        5,
-        15,
-    )
+    ) == (10, 0, 5, 15)
     assert figures.failure_ratio == 0
     assert (figures.distributions["ttft"].count, figures.total_output_tokens) == (
         10,
@@ -140,11 +135,7 @@ def test_gaps_of_neighbours_are_told_apart_by_the_time_after_a_hang_up() -> None
         figures.median_ttft_ms,
         figures.median_waited_ms,
         figures.wasted_tokens,
-    ) == (
-        100.0,
-        400.0,
-        3,
-    )
+    ) == (100.0, 400.0, 3)
     elsewhere = hang_up_figures(
         table(neighbour, replace(given_up(1, 400), host="http://other"))
     )
@@ -159,11 +150,7 @@ def test_gaps_of_neighbours_are_told_apart_by_the_time_after_a_hang_up() -> None
         without.before_first_token,
         without.median_ttft_ms,
         without.wasted_tokens,
-    ) == (
-        1,
-        None,
-        0,
-    )
+    ) == (1, None, 0)
     assert hang_up_figures(table(neighbour)) is None
 
 
@@ -209,14 +196,7 @@ def test_a_slot_is_free_at_the_first_look_that_surely_shows_it() -> None:
         seen.p99_ms,
         seen.looks,
         seen.look_ms,
-    ) == (
-        0,
-        0,
-        1,
-        None,
-        5,
-        2.0,
-    )
+    ) == (0, 0, 1, None, 5, 2.0)
 
 
 def test_a_request_that_the_server_has_not_counted_yet_hides_no_slot() -> None:

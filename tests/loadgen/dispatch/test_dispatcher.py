@@ -47,10 +47,7 @@ class Workers:
         ]
         plan = Plan(asked, [Prompt(f"w{n}") for n in range(3)], facts())
         self.dispatcher = Dispatcher(
-            {"chat": plan},
-            self,
-            balancer=balancer,
-            now_ns=lambda: self.now_ns,
+            {"chat": plan}, self, balancer=balancer, now_ns=lambda: self.now_ns
         )
         self._next_phase()
 
@@ -290,12 +287,7 @@ def test_several_workloads_share_the_count_but_not_the_places() -> None:
         swarm.dispatcher.want("a", "own", 1)
     assert [
         (lease.index, lease.plan_index, lease.workload) for lease in swarm.hands["a"]
-    ] == [
-        (0, 0, "chat"),
-        (1, 0, "own"),
-        (2, 1, "chat"),
-        (3, 1, "own"),
-    ]
+    ] == [(0, 0, "chat"), (1, 0, "own"), (2, 1, "chat"), (3, 1, "own")]
 
 
 steps = st.lists(

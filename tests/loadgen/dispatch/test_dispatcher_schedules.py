@@ -159,9 +159,4 @@ def test_conversations_arrive_at_their_instants() -> None:
     swarm.dispatcher.lose("a", [], heard_ns=-1000 * MS)
     assert [
         (lease.index, lease.scheduled_ns, lease.follows) for lease in swarm.hands["b"]
-    ] == [
-        (1, None, False),
-        (2, None, True),
-        (3, 400 * MS, False),
-        (4, None, True),
-    ]
+    ] == [(1, None, False), (2, None, True), (3, 400 * MS, False), (4, None, True)]

@@ -90,12 +90,7 @@ def test_tokens_of_requests_that_failed_do_not_count() -> None:
         total.cached_tokens,
         total.output_tokens,
         total.failed,
-    ) == (
-        100,
-        10,
-        3,
-        2,
-    )
+    ) == (100, 10, 3, 2)
     page = exposition(live, [], {}).decode()
     counted = {
         sample.name: sample.value
@@ -195,13 +190,7 @@ def test_tokens_and_gaps_are_drawn_when_they_came() -> None:
     assert all(value is not None for value in series["p50_itl_ms"])
     assert [
         place for place, value in enumerate(series["p50_ttft_ms"]) if value is not None
-    ] == [
-        0,
-        4,
-        8,
-        12,
-        16,
-    ]
+    ] == [0, 4, 8, 12, 16]
     assert [place for place, value in enumerate(series["requests_per_s"]) if value] == [
         3,
         7,

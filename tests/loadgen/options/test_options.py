@@ -47,11 +47,7 @@ def test_defaults() -> None:
         found.timeouts.connect_s,
         found.timeouts.first_token_s,
         found.timeouts.token_s,
-    ) == (
-        10.0,
-        600.0,
-        120.0,
-    )
+    ) == (10.0, 600.0, 120.0)
 
 
 @pytest.mark.parametrize(
@@ -98,12 +94,7 @@ def test_texts_from_anywhere_become_values() -> None:
         found.temperature,
         found.cache_prompt,
         found.extra_body,
-    ) == (
-        64,
-        0.0,
-        False,
-        {"top_k": 1},
-    )
+    ) == (64, 0.0, False, {"top_k": 1})
     assert found.ignore_eos
     assert found.headers == (("A", "b"),)
     assert options(header="A: b\nC: d", api_key="k").headers == (

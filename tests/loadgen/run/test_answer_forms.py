@@ -62,11 +62,7 @@ def test_half_of_the_answers_follow_a_schema(
         schema["requests"],
         schema["valid_ratio"],
         done.summary["valid_answer_ratio"],
-    ) == (
-        2,
-        1.0,
-        1.0,
-    )
+    ) == (2, 1.0, 1.0)
     assert "Forms of Answers" in done.out
 
 

@@ -341,10 +341,7 @@ def test_counters_of_stages_are_added_up_without_the_warm_ups() -> None:
     )
     assert [
         stage.counters and stage.counters.prompt_tokens for stage in run.manifest.stages
-    ] == [
-        40,
-        5,
-    ]
+    ] == [40, 5]
     assert (
         run.manifest.counters is not None and run.manifest.counters.prompt_tokens == 45
     )

@@ -70,12 +70,7 @@ def test_imbalance() -> None:
         imbalance([7]),
         imbalance([5, 0]),
         imbalance([0, 0]),
-    ) == (
-        1.5,
-        1.0,
-        2.0,
-        None,
-    )
+    ) == (1.5, 1.0, 2.0, None)
 
 
 def test_a_slow_replica_gets_less(

@@ -163,11 +163,7 @@ def test_later_turns_carry_the_session_and_stay_with_their_replica(
         ours["affinity"]["ratio"],
         ours["affinity"]["hit"]["turns"],
         ours["affinity"]["miss"]["turns"],
-    ) == (
-        1.0,
-        2 * TALKS - 1,
-        0,
-    )
+    ) == (1.0, 2 * TALKS - 1, 0)
     assert [replica["hits"] for replica in ours["affinity"]["replicas"]] == [6, 6]
     checks = {check["name"]: check for check in ours["verdict"]["checks"]}
     assert checks["missing_sessions"]["value"] == 0

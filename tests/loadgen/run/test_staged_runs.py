@@ -187,10 +187,7 @@ def test_users_in_a_long_wait_hold_up_no_stage(
     assert done.code == 0, done.err + done.out
     assert [
         stage["completed"] for stage in done.summary["llama_load"]["by_stage"].values()
-    ] == [
-        4,
-        6,
-    ]
+    ] == [4, 6]
 
 
 @pytest.mark.heavy
@@ -255,10 +252,7 @@ def test_the_stage_in_which_a_worker_went_away_is_marked(
         "†" in line
         for line in report.splitlines()
         if line.startswith("| simulated | c=")
-    ] == [
-        True,
-        False,
-    ]
+    ] == [True, False]
     assert "† 8: 1 of the workers were lost during the stage" in report
 
 

@@ -347,11 +347,7 @@ def test_vision(seeing_server: Server, run_locust: Run) -> None:
         "--image-size",
         "112x84",
     )
-    done = run_locust(
-        seeing_server.url,
-        *arguments,
-        locustfile=FILES / "vision.py",
-    )
+    done = run_locust(seeing_server.url, *arguments, locustfile=FILES / "vision.py")
     assert done.code == 0, done.err
     ours = done.summary["llama_load"]
     assert ours["total_images"] == 6
@@ -551,10 +547,7 @@ def test_several_user_classes_in_one_run(llama_server: Server, run_locust: Run) 
     both = f"{FILES / 'sharegpt_chat.py'},{FILES / 'synthetic.py'}"
     lengths = ("--input-len", "200", "--prefix-len", "64", "--output-len", "9")
     done = run_locust(
-        llama_server.url,
-        *("--num-prompts", "12", "-u", "2"),
-        *lengths,
-        locustfile=both,
+        llama_server.url, *("--num-prompts", "12", "-u", "2"), *lengths, locustfile=both
     )
     assert done.code == 0, done.err
     parts = done.summary["llama_load"]["by_workload"]

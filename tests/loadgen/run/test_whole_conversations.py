@@ -117,13 +117,7 @@ def test_recorded_results_follow_the_models_own_calls_under_its_ids(
             "recorded_calls",
             "conversation_start",
         )
-    ] == [
-        [1, 2],
-        [2, 2],
-        [1, 0],
-        [1, 0],
-        [0, 0],
-    ]
+    ] == [[1, 2], [2, 2], [1, 0], [1, 0], [0, 0]]
     assert records.strings("delay_ms") == [None, 100.0]
     assert records.numbers("waited_ms")[1] >= 100.0
 
@@ -142,10 +136,7 @@ def test_a_turn_that_the_model_does_not_take_gets_the_recorded_call(
     assert (
         done.records.strings("tool_calls"),
         done.records.strings("recorded_calls"),
-    ) == (
-        [0, 0],
-        [1, 0],
-    )
+    ) == ([0, 0], [1, 0])
 
 
 def test_a_recorded_history_is_sent_as_it_was_recorded(

@@ -82,11 +82,7 @@ def test_a_stage_without_an_amount_takes_that_of_the_flags() -> None:
     assert [
         (segment.most_users, segment.users_to_begin(10.0), segment.limit_at(0.0))
         for segment in found
-    ] == [
-        (1, 1, 1),
-        (8, 8, 8),
-        (16, 16, 16),
-    ]
+    ] == [(1, 1, 1), (8, 8, 8), (16, 16, 16)]
     assert all(segment.is_limited for segment in found)
     assert total_requests(found) is None  # the last has as many as fit its time
     assert total_requests(staged("1,8:128", 64)) == 192
@@ -220,11 +216,7 @@ def test_a_ramp_of_the_whole_run_goes_to_its_rate() -> None:
     ]
     assert instants(
         one(plan_segments(LoadModel(ramp="exponential", **model), 3, None))
-    ) == [
-        1.0,
-        1.5,
-        1.75,
-    ]
+    ) == [1.0, 1.5, 1.75]
 
 
 def test_a_ramp_of_rates_is_bent_as_the_flag_says() -> None:
@@ -238,10 +230,7 @@ def test_a_ramp_of_rates_is_bent_as_the_flag_says() -> None:
     ]
     assert instants(
         one(staged("1/s-3/s:1.9s", process="constant", ramp="exponential"))
-    ) == [
-        1.0,
-        1.333333,
-    ]
+    ) == [1.0, 1.333333]
 
 
 def test_rates_of_stages_have_amounts_of_their_own() -> None:
@@ -255,11 +244,7 @@ def test_rates_of_stages_have_amounts_of_their_own() -> None:
     ]
     assert [
         (segment.total, segment.seconds, segment.first_stage) for segment in found
-    ] == [
-        (3, None, 0),
-        (4, None, 1),
-        (1, None, 2),
-    ]
+    ] == [(3, None, 0), (4, None, 1), (1, None, 2)]
     assert total_requests(found) == 8
     assert [segment.stage_of(0, 99.0) for segment in found] == [0, 1, 2]
 
@@ -373,12 +358,7 @@ def test_a_trace_is_cut_by_the_number_of_prompts() -> None:
         whole.total,
         whole.seconds,
         whole.stage_index.tolist(),
-    ) == (
-        [0.0, 0.5, 2.0, 2.0],
-        4,
-        None,
-        [0, 0, 0, 0],
-    )
+    ) == ([0.0, 0.5, 2.0, 2.0], 4, None, [0, 0, 0, 0])
     cut = one(plan_segments(LoadModel(arrivals=arrivals, max_in_flight=5), 2, 60.0))
     assert (instants(cut), cut.total, cut.seconds, cut.limit_at(1.0)) == (
         [0.0, 0.5],

@@ -88,8 +88,5 @@ def test_the_end_of_a_cancelled_request_is_told_by_its_record_alone() -> None:
         run.ended(Lease(index, False, "chat"), record(index, status=status))
     run._report()
     assert run.sent == [
-        (
-            messages.REPORT,
-            {"started": [], "ended": [(False, 1, False)], "wants": {}},
-        )
+        (messages.REPORT, {"started": [], "ended": [(False, 1, False)], "wants": {}})
     ]

@@ -144,12 +144,7 @@ def test_events_that_share_a_read_are_counted_as_merged() -> None:
         exchange.counts.progress_events,
         exchange.counts.merged,
         exchange.counts.first_merged,
-    ) == (
-        "abcd",
-        4,
-        2,
-        True,
-    )
+    ) == ("abcd", 4, 2, True)
 
 
 def test_content_length_and_until_close_bodies_are_complete() -> None:
@@ -526,12 +521,7 @@ def test_the_record_of_an_answer_has_only_counts_that_can_be() -> None:
         record.output_tokens,
         record.token_source,
         record.prompt_tokens,
-    ) == (
-        "ok",
-        2,
-        "events",
-        5,
-    )
+    ) == ("ok", 2, "events", 5)
     assert (
         record.count_doubt
         == "usage: 4000000000000096 output tokens where at most 8 were requested"

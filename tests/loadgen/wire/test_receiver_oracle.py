@@ -191,9 +191,7 @@ def test_any_reads_of_a_recorded_answer_give_the_same_result(
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_an_answer_collected_only_at_its_end_gives_the_same_result(
-    name: str,
-) -> None:
+def test_an_answer_collected_only_at_its_end_gives_the_same_result(name: str) -> None:
     """All of it was received while Python did something else."""
     steps = [step for step in timed(name).steps if isinstance(step, bytes)]
     same(Script(every(steps)), Looks(set(), set(), 0))

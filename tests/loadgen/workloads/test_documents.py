@@ -297,13 +297,7 @@ def test_what_the_manifest_receives(tmp_path: Path) -> None:
         facts.repeated,
         facts.replaced,
         facts.cut,
-    ) == (
-        "pieces",
-        6,
-        0,
-        0,
-        0,
-    )
+    ) == ("pieces", 6, 0, 0, 0)
 
 
 @pytest.mark.parametrize(

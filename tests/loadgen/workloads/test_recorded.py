@@ -117,16 +117,10 @@ def test_every_turn_keeps_its_messages_and_the_recorded_answer(tmp_path: Path) -
     }
     assert [
         (prompt.turn, prompt.more, prompt.turns) for prompt in (first, second, third)
-    ] == [
-        (1, 2, 3),
-        (2, 1, 3),
-        (3, 0, 3),
-    ]
+    ] == [(1, 2, 3), (2, 1, 3), (3, 0, 3)]
 
 
-def test_tools_count_as_tokens_of_every_prompt(
-    tmp_path: Path,
-) -> None:
+def test_tools_count_as_tokens_of_every_prompt(tmp_path: Path) -> None:
     """be brief: 2, mend it: 2; the tool is 10 words of JSON; a call is its name and two words of
     arguments, and 32 for its marks."""
     first, second, _ = plan(write(tmp_path, AGENT), 3).measured
@@ -280,9 +274,7 @@ def test_chat_questions_refuse_conversations_with_tools(tmp_path: Path) -> None:
         plan(write(tmp_path, AGENT), 1, ShareGPT(), traffic=Traffic(turns=None))
 
 
-def test_a_conversation_is_sent_as_far_as_it_fits_and_counted(
-    tmp_path: Path,
-) -> None:
+def test_a_conversation_is_sent_as_far_as_it_fits_and_counted(tmp_path: Path) -> None:
     found = plan(
         write(tmp_path, AGENT), 3, fits=lambda prompt, answer: prompt + answer < 85
     )

@@ -214,11 +214,7 @@ def test_cached_prompts_are_meant_if_requests_begin_with_the_same_block() -> Non
     trace = [Arrival(0.0, 2000, 5, ids) for ids in [(1, 9), (2, 9), (1, 8)]]
     assert [
         plan(trace, num_prompts=wanted).facts.shared_tokens for wanted in (1, 2, 3)
-    ] == [
-        0,
-        0,
-        None,
-    ]
+    ] == [0, 0, None]
 
 
 def test_lengths_that_the_trace_does_not_tell_are_those_of_flags() -> None:
@@ -258,10 +254,7 @@ def test_prompts_too_long_for_a_slot_are_shortened_and_counted() -> None:
     assert (
         [prompt.prompt_tokens for prompt in kept.measured],
         kept.facts.shortened,
-    ) == (
-        [900, 1000, 5000],
-        0,
-    )
+    ) == ([900, 1000, 5000], 0)
 
 
 def test_an_answer_that_leaves_no_room_for_a_prompt_is_refused() -> None:

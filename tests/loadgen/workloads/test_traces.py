@@ -251,10 +251,7 @@ def test_azures_bad_line_is_named(tmp_path: Path) -> None:
         (BURSTGPT + "nan,GPT-4,1,2,3,API log\n", "line 5 of"),
         (BURSTGPT + "120,GPT-4,-1,2,3,API log\n", "line 5 of"),
         (BURSTGPT + "120,GPT-4,1,2.5,3,API log\n", "line 5 of"),
-        (
-            BURSTGPT + '120,"' + "x" * 200_000,
-            "line 5 has 2 cells, its header 6",
-        ),
+        (BURSTGPT + '120,"' + "x" * 200_000, "line 5 has 2 cells, its header 6"),
     ],
 )
 def test_what_is_no_trace_is_refused_in_a_sentence(

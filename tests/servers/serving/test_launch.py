@@ -234,12 +234,7 @@ def test_commands_of_the_other_servers(tiny_model: Path) -> None:
     assert redact_words(("env", "HF_TOKEN=abc", "THREADS=2", "x", "--first-token-ms", "5"))[1:] == ("HF_TOKEN=***", "THREADS=2", "x", "--first-token-ms", "5")  # fmt: skip
     assert server_command(
         ServerSpec("llama-server", args=("-lv", "5", "-hf", "a/b"), program="true"), 1
-    )[-4:] == (
-        "-lv",
-        "5",
-        "-hf",
-        "a/b",
-    )
+    )[-4:] == ("-lv", "5", "-hf", "a/b")
     assert server_command(ServerSpec("vllm", "a/b", program="true"), 80)[1:] == (
         "serve",
         "a/b",

@@ -51,24 +51,13 @@ def test_a_log_of_llama_server() -> None:
         facts.context_per_slot,
         facts.batch,
         facts.micro_batch,
-    ) == (
-        2,
-        4096,
-        2048,
-        2048,
-        512,
-    )
+    ) == (2, 4096, 2048, 2048, 512)
     assert (
         facts.threads,
         facts.threads_batch,
         facts.flash_attention,
         facts.kv_types,
-    ) == (
-        1,
-        1,
-        "enabled",
-        "K f16, V f16",
-    )
+    ) == (1, 1, "enabled", "K f16, V f16")
     assert facts.buffers == [
         buffers("CPU_Mapped", 19.72),
         buffers("CPU", kv_mib=8.0, compute_mib=10.57),
@@ -127,12 +116,7 @@ def test_a_log_with_gpus_and_an_unused_worker() -> None:
         server.layers,
         server.slots,
         server.context_per_slot,
-    ) == (
-        49,
-        49,
-        4,
-        131072,
-    )
+    ) == (49, 49, 4, 131072)
     assert [line.split()[2] for line in server.memory_lines] == [
         "breakdown",
         "RPC0",
@@ -402,11 +386,7 @@ def test_a_draft_model_is_apart_from_the_model() -> None:
         server.draft.layers,
         server.draft.model_bytes,
         server.draft.quantization,
-    ) == (
-        1,
-        round(14.23 * 2**20),
-        "all F32",
-    )
+    ) == (1, round(14.23 * 2**20), "all F32")
     assert "Draft model:     14.2 MiB, all F32, 1 layer" in "\n".join(
         server_lines([server])
     )

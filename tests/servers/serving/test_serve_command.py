@@ -42,10 +42,7 @@ def test_what_stands_after_the_dashes_is_the_servers() -> None:
         ["serve", "vllm"],
         ["--x", "--", "1"],
     )
-    assert split_dashes(["demo", "--", "-u", "1"]) == (
-        ["demo", "--", "-u", "1"],
-        [],
-    )
+    assert split_dashes(["demo", "--", "-u", "1"]) == (["demo", "--", "-u", "1"], [])
 
 
 def test_flags_of_the_simulated_server_in_ms_set_seconds() -> None:

@@ -257,12 +257,7 @@ def _change_chart(comparison: Comparison, index: int) -> Chart | None:
         Key("red", "worse"),
         Key("grey", "neither is proven"),
     ]
-    return Chart(
-        plot,
-        "Changes with 95 % intervals",
-        "; ".join(texts),
-        keys,
-    )
+    return Chart(plot, "Changes with 95 % intervals", "; ".join(texts), keys)
 
 
 def _points(comparison: Comparison, index: int) -> Iterator[_Point]:
@@ -273,13 +268,7 @@ def _points(comparison: Comparison, index: int) -> Iterator[_Point]:
             continue
 
         low, high = change.interval
-        yield _Point(
-            metric.short,
-            change.ratio,
-            low,
-            high,
-            change.outcome,
-        )
+        yield _Point(metric.short, change.ratio, low, high, change.outcome)
 
 
 def _draw_points(plot: Figure, points: Sequence[_Point], line_color: str) -> None:
@@ -358,12 +347,7 @@ def _distributions(sides: Sequence[Side], latency: Latency) -> Chart | None:
         return None
 
     whole = describe(np.concatenate(pooled), (99.0,))
-    chart = ecdf_chart(
-        latency,
-        curves,
-        whole,
-        translator(ENGLISH),
-    )
+    chart = ecdf_chart(latency, curves, whole, translator(ENGLISH))
     if chart is None:
         return None
 
@@ -378,8 +362,4 @@ def _distributions(sides: Sequence[Side], latency: Latency) -> Chart | None:
     if len(sides) > MOST_CURVES:
         note = f"The first {MOST_CURVES} of {len(sides)} sides."
 
-    return replace(
-        chart,
-        summary=summary,
-        note=note,
-    )
+    return replace(chart, summary=summary, note=note)

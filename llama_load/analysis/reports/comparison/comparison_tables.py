@@ -55,13 +55,7 @@ def side_table(comparison: Comparison) -> Table:
             keys.append(key)
             # `Mean TTFT (ms)` on two lines: the unit below.
             lines = tuple(metric.short.rsplit(" ", 1))
-            heads.append(
-                Column(
-                    metric.short,
-                    lines=lines,
-                    width=_LEAST_WIDTH,
-                )
-            )
+            heads.append(Column(metric.short, lines=lines, width=_LEAST_WIDTH))
 
     rows = []
     for index, side in enumerate(comparison.sides):
@@ -69,13 +63,7 @@ def side_table(comparison: Comparison) -> Table:
         row += [side_cell(comparison, index, key) for key in keys]
         rows.append(row)
 
-    return Table(
-        "Sides",
-        heads,
-        rows,
-        notes(comparison),
-        is_ranked=True,
-    )
+    return Table("Sides", heads, rows, notes(comparison), is_ranked=True)
 
 
 def side_cell(comparison: Comparison, index: int, key: str) -> Cell:
@@ -96,12 +84,7 @@ def side_cell(comparison: Comparison, index: int, key: str) -> Cell:
     is_best = index in comparison.best.get(key, frozenset())
     spread = "" if std is None else fixed(std, decimals)
 
-    return Cell(
-        fixed(mean, decimals),
-        mean,
-        spread,
-        is_best,
-    )
+    return Cell(fixed(mean, decimals), mean, spread, is_best)
 
 
 def side_name(comparison: Comparison, index: int) -> str:
@@ -163,13 +146,7 @@ def _change_table(comparison: Comparison, index: int) -> Table:
 
     base = comparison.sides[0].label
     other = comparison.sides[index].label
-    heads = columns(
-        "",
-        "base",
-        "this side",
-        "change",
-        "95 % interval",
-    )
+    heads = columns("", "base", "this side", "change", "95 % interval")
     heads += [FOUND_FROM, Column("", LEFT)]
 
     return Table(f"{other} against {base}", heads, rows)
@@ -208,11 +185,7 @@ def difference_table(comparison: Comparison) -> Table | None:
         return None
 
     labels = [side.label for side in comparison.sides]
-    heads = columns(
-        "",
-        *labels,
-        texts=1 + len(labels),
-    )
+    heads = columns("", *labels, texts=1 + len(labels))
     rows = [
         [difference.name, *difference.values] for difference in comparison.differences
     ]

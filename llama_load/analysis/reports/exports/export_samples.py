@@ -89,14 +89,7 @@ def _ends(values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> tuple[float, 
 def _sample(of: Distribution, least: float, most: float) -> Sample | None:
     if of.mean is None or of.std is None:
         return None
-    return Sample(
-        of.count,
-        of.mean,
-        of.std,
-        least,
-        most,
-        of,
-    )
+    return Sample(of.count, of.mean, of.std, least, most, of)
 
 
 def wall_times(records: Records) -> tuple[datetime, datetime] | None:

@@ -39,12 +39,7 @@ def smaller_is_better(results: Results) -> list[dict[str, Any]]:
 
         for word, value in values.items():
             if value is not None:
-                entry = _entry(
-                    results,
-                    f"{word} {latency.name}",
-                    "ms",
-                    value,
-                )
+                entry = _entry(results, f"{word} {latency.name}", "ms", value)
                 entries.append(entry | _range(sample, word))
 
     return entries
@@ -60,12 +55,7 @@ def bigger_is_better(results: Results) -> list[dict[str, Any]]:
     return entries
 
 
-def _entry(
-    results: Results,
-    name: str,
-    unit: str,
-    value: float,
-) -> dict[str, Any]:
+def _entry(results: Results, name: str, unit: str, value: float) -> dict[str, Any]:
     label = results.run.manifest.label or results.run.manifest.workload
     return {
         "name": f"{label}: {name}",

@@ -235,12 +235,7 @@ def _spans(
         name += f" {row['model']}"
 
     times_ns = (wall_ns + began_ns, wall_ns + row["ended_mono_ns"])
-    request = _span(
-        (trace_id, root_id),
-        name,
-        CLIENT,
-        times_ns,
-    )
+    request = _span((trace_id, root_id), name, CLIENT, times_ns)
     request["attributes"] = _attributes(_span_attributes(row, backend, times_ms))
     request["status"] = _status(row)
 
@@ -249,12 +244,7 @@ def _spans(
         if row[start] is not None and row[end] is not None and row[end] >= row[start]:
             span_id = _digest(f"{root_id} {number}")[:16]
             times_ns = (wall_ns + row[start], wall_ns + row[end])
-            span = _span(
-                (trace_id, span_id),
-                part,
-                INTERNAL,
-                times_ns,
-            )
+            span = _span((trace_id, span_id), part, INTERNAL, times_ns)
             span["parentSpanId"] = root_id
             spans.append(span)
 

@@ -248,12 +248,7 @@ class Bars:
     status: list[str]
 
 
-def bars(
-    measured: Records,
-    axis: TimeAxis,
-    most: int,
-    most_rows: int,
-) -> Bars:
+def bars(measured: Records, axis: TimeAxis, most: int, most_rows: int) -> Bars:
     """At most `most` requests, one after the other from the middle of the run.
 
     Of these the first `most_rows` rows.
@@ -295,11 +290,7 @@ def _free_rows(starts: NDArray[np.int64], ends: NDArray[np.int64]) -> NDArray[np
     rows = np.zeros(len(starts), dtype=np.int64)
     used = 0
     for place, (start, end) in enumerate(
-        zip(
-            starts.tolist(),
-            ends.tolist(),
-            strict=True,
-        )
+        zip(starts.tolist(), ends.tolist(), strict=True)
     ):
         while busy and busy[0][0] <= start:
             _, freed = heapq.heappop(busy)

@@ -129,11 +129,7 @@ class Figure(Model):
             axis_line_color=None,
             major_tick_line_color=None,
         )
-        x_grid = Model(
-            "Grid",
-            axis=self.x_axis,
-            grid_line_color=None,
-        )
+        x_grid = Model("Grid", axis=self.x_axis, grid_line_color=None)
         y_grid = Model(
             "Grid", dimension=1, axis=self.y_axis, grid_line_color=colour("line")
         )

@@ -84,19 +84,8 @@ def ecdf_chart(
 
     colours = series_colours(len(known))
     lines = []
-    for role, curve in zip(
-        colours,
-        known.values(),
-        strict=True,
-    ):
-        lines.append(
-            _draw_ecdf(
-                plot,
-                curve,
-                least,
-                colour(role),
-            )
-        )
+    for role, curve in zip(colours, known.values(), strict=True):
+        lines.append(_draw_ecdf(plot, curve, least, colour(role)))
 
     plot.hover(
         lines, [(latency.name, "@x{0,0.00} ms"), (t("share of values"), "@y{0.0 %}")]
@@ -118,12 +107,7 @@ def ecdf_chart(
     if len(known) > 1:
         keys = [Key(role, name) for role, name in zip(colours, known, strict=True)]
 
-    return Chart(
-        plot,
-        f"{t(latency.title)} ({latency.name})",
-        summary,
-        keys,
-    )
+    return Chart(plot, f"{t(latency.title)} ({latency.name})", summary, keys)
 
 
 def _is_log(latency: Latency, longest: float, median: float | None) -> bool:
@@ -147,26 +131,15 @@ def _range_of_values(
     return range_of(0, longest * 1.04) if longest > 0 else None
 
 
-def _draw_ecdf(
-    plot: Figure,
-    curve: Ecdf,
-    least: float,
-    line_color: str,
-) -> Model:
+def _draw_ecdf(plot: Figure, curve: Ecdf, least: float, line_color: str) -> Model:
     x = np.maximum(curve.x, least)
     from_zero = np.insert(curve.share, 0, 0.0)
-    steps = source(
-        x=np.insert(x, 0, x[0]),
-        y=from_zero,
-    )
+    steps = source(x=np.insert(x, 0, x[0]), y=from_zero)
     line = plot.draw(
         steps, "Step", x="x", y="y", mode="after", line_width=2, line_color=line_color
     )
     if curve.counted <= 20:  # a few values: each is a dot
-        dots = source(
-            x=x,
-            y=curve.share,
-        )
+        dots = source(x=x, y=curve.share)
         plot.draw(
             dots,
             "Scatter",
@@ -189,21 +162,9 @@ def _mark_percentiles(plot: Figure, whole: Distribution) -> None:
             _mark(plot, value, p, above=4 + 14 * (place % 5))
 
 
-def _mark(
-    plot: Figure,
-    value: float,
-    p: float,
-    above: int,
-) -> None:
+def _mark(plot: Figure, value: float, p: float, above: int) -> None:
     """A dashed line at a percentile, and its name so many pixels above the axis."""
-    plot.add(
-        span(
-            value,
-            "height",
-            line_color=colour("axis"),
-            line_dash=[3, 3],
-        )
-    )
+    plot.add(span(value, "height", line_color=colour("axis"), line_dash=[3, 3]))
     name = Model(
         "Label",
         x=value,
@@ -237,21 +198,12 @@ def over_time_chart(
     if not len(over_time.middles) and not len(values):
         return None
 
-    plot = Figure(
-        t("time (s)"),
-        f"{latency.name} (ms)",
-        x_range=x_range,
-    )
+    plot = Figure(t("time (s)"), f"{latency.name} (ms)", x_range=x_range)
     keys = []
     note = t("Percentiles to within 5 %, of all gaps between tokens.")
     if len(values):
         shown = _drawn_rows(values)
-        drawn = _dots(
-            plot,
-            over_time.at_s[shown],
-            values[shown],
-            "blue",
-        )
+        drawn = _dots(plot, over_time.at_s[shown], values[shown], "blue")
         start = (t("start of the request"), "@x{0,0.00} s")
         plot.hover([drawn], [start, (latency.name, "@y{0,0.00} ms")])
         keys.append(Key("blue", t("a request")))
@@ -262,12 +214,7 @@ def over_time_chart(
             ).format(shown=f"{len(shown):,}", all=f"{len(values):,}")
 
     lines = []
-    for role, p, curve in zip(
-        _CURVE_ROLES,
-        _CURVES,
-        over_time.curves,
-        strict=True,
-    ):
+    for role, p, curve in zip(_CURVE_ROLES, _CURVES, over_time.curves, strict=True):
         if len(curve):
             lines += _draw_over_time(
                 plot, over_time.middles, curve, breaks_s, colour(role)
@@ -321,12 +268,7 @@ def _over_time(latency: Latency, ok: Records, axis: TimeAxis) -> _OverTime:
     at_s = axis.at(ok.instants("started_mono_ns"))[is_known]
     bins = coarser(axis, len(values))
     if bins is None:
-        return _OverTime(
-            at_s,
-            values,
-            nothing,
-            [nothing] * len(_CURVES),
-        )
+        return _OverTime(at_s, values, nothing, [nothing] * len(_CURVES))
 
     middles, curves = percentiles_by_bin(at_s, values, bins, _CURVES)
 
@@ -351,25 +293,12 @@ def _draw_over_time(
 
     drawn = []
     if not is_alone.all(where=~is_gap):
-        data = source(
-            x=x,
-            y=y,
-        )
+        data = source(x=x, y=y)
         drawn.append(
-            plot.draw(
-                data,
-                "Line",
-                x="x",
-                y="y",
-                line_width=2,
-                line_color=line_color,
-            )
+            plot.draw(data, "Line", x="x", y="y", line_width=2, line_color=line_color)
         )
     if is_alone.any():
-        data = source(
-            x=x[is_alone],
-            y=y[is_alone],
-        )
+        data = source(x=x[is_alone], y=y[is_alone])
         dashes = plot.draw(
             data,
             "Scatter",
@@ -390,10 +319,7 @@ def _dots(
     """A dot for each request; of many, which overlap, transparent ones."""
     alpha = 0.9 if len(x) <= 100 else 0.5
     return plot.draw(
-        source(
-            x=x,
-            y=y,
-        ),
+        source(x=x, y=y),
         "Scatter",
         x="x",
         y="y",
@@ -408,10 +334,7 @@ def _failure_ticks(plot: Figure, at_s: NDArray[np.float64]) -> None:
     """A red tick on the x axis where a request failed."""
     shown = at_s[at_most(len(at_s), MOST_DOTS)]
     plot.draw(
-        source(
-            x=shown,
-            y=np.zeros(len(shown)),
-        ),
+        source(x=shown, y=np.zeros(len(shown))),
         "Scatter",
         x="x",
         y="y",
@@ -466,12 +389,7 @@ def prompt_chart(
             rows = rows[_drawn_rows(ttft_ms[rows])]
 
         drawn_count += len(rows)
-        dots = _dots(
-            plot,
-            tokens[rows],
-            ttft_ms[rows],
-            role,
-        )
+        dots = _dots(plot, tokens[rows], ttft_ms[rows], role)
         plot.hover([dots], [(t("prompt tokens"), "@x{0,0}"), ("TTFT", "@y{0,0.00} ms")])
         if name:
             keys.append(Key(role, name))
@@ -488,10 +406,4 @@ def prompt_chart(
         name=BY_KEY["ttft"].name, low=low, high=high
     )
 
-    return Chart(
-        plot,
-        t("TTFT against prompt tokens"),
-        summary,
-        keys,
-        note,
-    )
+    return Chart(plot, t("TTFT against prompt tokens"), summary, keys, note)

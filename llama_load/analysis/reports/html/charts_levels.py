@@ -53,13 +53,7 @@ def level_charts(curves: Mapping[str, Sequence[Level]], t: Translate) -> list[Ch
         (f"TTFT {t('median')}", "ms", ttft),
         (t("Output"), t("tokens/s"), output),
     ):
-        chart = _chart(
-            name,
-            unit,
-            x_label,
-            points,
-            t,
-        )
+        chart = _chart(name, unit, x_label, points, t)
         if chart is not None:
             charts.append(chart)
 
@@ -97,16 +91,8 @@ def _chart(
     if len(loads) < 2:
         return None
 
-    plot = Figure(
-        x_label,
-        f"{name} ({unit})",
-        zoom="both",
-        height=HEIGHT,
-    )
-    plot.x_range.set(
-        start=0,
-        range_padding=0.08,
-    )
+    plot = Figure(x_label, f"{name} ({unit})", zoom="both", height=HEIGHT)
+    plot.x_range.set(start=0, range_padding=0.08)
     plot.x_axis.set(ticker=Model("FixedTicker", ticks=_ticks(loads)))
 
     keys = []
@@ -115,13 +101,7 @@ def _chart(
     for role, (run, points) in zip(
         series_colours(len(known)), known.items(), strict=True
     ):
-        _draw_curve(
-            plot,
-            points,
-            role,
-            run,
-            (name, unit, x_label),
-        )
+        _draw_curve(plot, points, role, run, (name, unit, x_label))
         if len(known) > 1:
             keys.append(Key(role, run))
 
@@ -131,13 +111,7 @@ def _chart(
 
     note = t("Hollow: a check spoils this figure.") if is_doubtful else ""
     title = t("{figure} against the load").format(figure=name)
-    return Chart(
-        plot,
-        title,
-        f"{title} ({unit}): {'; '.join(texts)}",
-        keys,
-        note,
-    )
+    return Chart(plot, title, f"{title} ({unit}): {'; '.join(texts)}", keys, note)
 
 
 def _ticks(loads: Iterable[float]) -> list[float]:

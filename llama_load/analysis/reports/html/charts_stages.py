@@ -47,20 +47,10 @@ def stage_chart(stages: Sequence[StageFigures], t: Translate) -> Chart | None:
     )
     # At the right there is room for the name of the last point.
     fastest = max(point.one_user for point in points)
-    plot.x_range.set(
-        start=0,
-        end=ROOM_FOR_NAME * fastest,
-    )
+    plot.x_range.set(start=0, end=ROOM_FOR_NAME * fastest)
     plot.y_range.set(range_padding=0.15)
     data = _source_of(points)
-    plot.draw(
-        data,
-        "Line",
-        x="x",
-        y="y",
-        line_color=colour("axis"),
-        line_width=2,
-    )
+    plot.draw(data, "Line", x="x", y="y", line_color=colour("axis"), line_width=2)
 
     keys = []
     comparable = []
@@ -96,12 +86,7 @@ def stage_chart(stages: Sequence[StageFigures], t: Translate) -> Chart | None:
     )
     plot.add(names)
 
-    return Chart(
-        plot,
-        t("Throughput against the speed of one user"),
-        summary,
-        keys,
-    )
+    return Chart(plot, t("Throughput against the speed of one user"), summary, keys)
 
 
 def _points(stages: Sequence[StageFigures]) -> list[_Point]:
@@ -124,12 +109,7 @@ def _source_of(points: Sequence[_Point]) -> Model:
     )
 
 
-def _draw_dots(
-    plot: Figure,
-    points: Sequence[_Point],
-    role: str,
-    t: Translate,
-) -> None:
+def _draw_dots(plot: Figure, points: Sequence[_Point], role: str, t: Translate) -> None:
     dots = plot.draw(
         _source_of(points),
         "Scatter",
@@ -151,10 +131,7 @@ def _draw_dots(
 def _mark_knee(plot: Figure, point: _Point) -> None:
     """A circle around it."""
     plot.draw(
-        source(
-            x=[point.one_user],
-            y=[point.all_users],
-        ),
+        source(x=[point.one_user], y=[point.all_users]),
         "Scatter",
         x="x",
         y="y",

@@ -102,11 +102,7 @@ CHARTS = (
         "Requests in the server",
         _named_fields(("running", "processing"), ("waiting", "waiting")),
     ),
-    TelemetryChart(
-        "KV cache in use (%)",
-        _kv_used(),
-        0.01,
-    ),
+    TelemetryChart("KV cache in use (%)", _kv_used(), 0.01),
     TelemetryChart(
         "Cached prompt tokens per second",
         _named_fields(
@@ -145,13 +141,7 @@ def telemetry_charts(
         if not all_series:
             continue
 
-        chart = _chart(
-            planned,
-            all_series,
-            axis,
-            x_range,
-            t,
-        )
+        chart = _chart(planned, all_series, axis, x_range, t)
         if chart is not None:
             yield chart
 
@@ -180,11 +170,7 @@ def _chart(
     t: Translate,
 ) -> Chart | None:
     curves = []
-    for name, series in zip(
-        _names(chart, all_series, t),
-        all_series,
-        strict=True,
-    ):
+    for name, series in zip(_names(chart, all_series, t), all_series, strict=True):
         curve = _curve(chart, series, axis)
         if curve is not None:
             curves.append((name, curve))
@@ -194,24 +180,14 @@ def _chart(
 
     title = t(chart.title)
     y_label = t(chart.axis_label) if chart.axis_label else title
-    plot = Figure(
-        t("time (s)"),
-        y_label,
-        x_range=x_range,
-        height=200,
-    )
+    plot = Figure(t("time (s)"), y_label, x_range=x_range, height=200)
     shown = curves[:MOST_CURVES]
     keys = []
     most = 0.0
     for role, (name, (instants, values)) in zip(
         series_colours(len(shown)), shown, strict=True
     ):
-        line = _draw_curve(
-            plot,
-            instants,
-            values,
-            colour(role),
-        )
+        line = _draw_curve(plot, instants, values, colour(role))
         plot.hover([line], [(t("time (s)"), "@x{0,0.00}"), (title, "@y{0,0.[00]}")])
         keys.append(Key(role, name))
         most = max(most, float(values.max()))
@@ -226,13 +202,7 @@ def _chart(
         name=title, most=brief(most)
     )
 
-    return Chart(
-        plot,
-        title,
-        summary,
-        keys,
-        note,
-    )
+    return Chart(plot, title, summary, keys, note)
 
 
 def _draw_curve(
@@ -242,18 +212,8 @@ def _draw_curve(
     line_color: str,
 ) -> Model:
     """A line; of one or two samples also dots, which can be seen."""
-    data = source(
-        x=instants,
-        y=values,
-    )
-    line = plot.draw(
-        data,
-        "Line",
-        x="x",
-        y="y",
-        line_width=2,
-        line_color=line_color,
-    )
+    data = source(x=instants, y=values)
+    line = plot.draw(data, "Line", x="x", y="y", line_width=2, line_color=line_color)
     if len(instants) < 3:
         plot.draw(
             data,

@@ -60,14 +60,7 @@ def stage_starts_s(stages: Sequence[StageRecord], axis: TimeAxis) -> list[float]
 def mark_stages(plot: Figure, stages: Sequence[StageRecord], axis: TimeAxis) -> None:
     """A dashed line where each stage begins."""
     for at_s in stage_starts_s(stages, axis):
-        plot.add(
-            span(
-                at_s,
-                "height",
-                line_color=colour("axis"),
-                line_dash=[2, 4],
-            )
-        )
+        plot.add(span(at_s, "height", line_color=colour("axis"), line_dash=[2, 4]))
 
 
 def load_chart(
@@ -75,15 +68,8 @@ def load_chart(
 ) -> Chart:
     """Requests in flight, `peak` at most, and how many failed in each bin."""
     instants, level = in_flight(measured, axis)
-    plot = Figure(
-        t("time (s)"),
-        t("requests in flight"),
-        x_range=x_range,
-    )
-    data = source(
-        x=instants,
-        y=level,
-    )
+    plot = Figure(t("time (s)"), t("requests in flight"), x_range=x_range)
+    data = source(x=instants, y=level)
     line = plot.draw(
         data,
         "Step",
@@ -111,12 +97,7 @@ def load_chart(
     keys = [Key("blue", t("requests in flight"))]
     _, failed_per_s = ended_per_s(measured, axis)
     if failed_per_s.any():
-        _draw_failures(
-            plot,
-            axis,
-            failed_per_s * np.diff(axis.edges),
-            t,
-        )
+        _draw_failures(plot, axis, failed_per_s * np.diff(axis.edges), t)
         keys.append(Key("red", t("failed requests")))
 
     summary = t("At most {most} requests in flight.").format(most=f"{peak:,}")
@@ -124,13 +105,7 @@ def load_chart(
     if 2 * len(measured) > MOST_STEPS:
         note = t("Means of {width} s.").format(width=f"{axis.width_s:g}")
 
-    return Chart(
-        plot,
-        t("Load over time"),
-        summary,
-        keys,
-        note,
-    )
+    return Chart(plot, t("Load over time"), summary, keys, note)
 
 
 def _draw_failures(
@@ -139,11 +114,7 @@ def _draw_failures(
     """A box for each bin with failed requests."""
     bins = np.flatnonzero(counts)
     boxes = plot.draw(
-        source(
-            left=axis.edges[bins],
-            right=axis.edges[bins + 1],
-            top=counts[bins],
-        ),
+        source(left=axis.edges[bins], right=axis.edges[bins + 1], top=counts[bins]),
         "Quad",
         left="left",
         right="right",
@@ -164,72 +135,29 @@ def throughput_charts(
     tokens = output_tokens_per_s(measured, axis)
     note = t("In bins of {width} s.").format(width=f"{axis.width_s:g}")
     if tokens.any():
-        plot = Figure(
-            t("time (s)"),
-            t("output tokens/s"),
-            x_range=x_range,
-        )
-        _boxes(
-            plot,
-            axis,
-            tokens,
-            role="green",
-            label=t("output tokens/s"),
-            t=t,
-        )
+        plot = Figure(t("time (s)"), t("output tokens/s"), x_range=x_range)
+        _boxes(plot, axis, tokens, role="green", label=t("output tokens/s"), t=t)
         most = brief(float(tokens.max()))
         summary = t("Output tokens/s over time: at most {most} in a bin.").format(
             most=most
         )
         charts.append(
-            Chart(
-                plot,
-                t("Output tokens per second over time"),
-                summary,
-                (),
-                note,
-            )
+            Chart(plot, t("Output tokens per second over time"), summary, (), note)
         )
 
     ok, failed = ended_per_s(measured, axis)
-    plot = Figure(
-        t("time (s)"),
-        t("requests/s"),
-        x_range=x_range,
-    )
-    _boxes(
-        plot,
-        axis,
-        ok,
-        role="teal",
-        label=t("requests/s"),
-        t=t,
-    )
+    plot = Figure(t("time (s)"), t("requests/s"), x_range=x_range)
+    _boxes(plot, axis, ok, role="teal", label=t("requests/s"), t=t)
     keys = []
     if failed.any():
-        _boxes(
-            plot,
-            axis,
-            failed,
-            role="red",
-            label=t("failed requests/s"),
-            t=t,
-        )
+        _boxes(plot, axis, failed, role="red", label=t("failed requests/s"), t=t)
         keys = [Key("teal", t("successful")), Key("red", t("failed"))]
 
     most = brief(float(ok.max()))
     summary = t("Requests per second over time: at most {most} in a bin.").format(
         most=most
     )
-    charts.append(
-        Chart(
-            plot,
-            t("Requests per second over time"),
-            summary,
-            keys,
-            note,
-        )
-    )
+    charts.append(Chart(plot, t("Requests per second over time"), summary, keys, note))
 
     return charts
 
@@ -245,11 +173,7 @@ def _boxes(
 ) -> None:
     """A box for each bin of the axis."""
     boxes = plot.draw(
-        source(
-            left=axis.edges[:-1],
-            right=axis.edges[1:],
-            top=heights,
-        ),
+        source(left=axis.edges[:-1], right=axis.edges[1:], top=heights),
         "Quad",
         left="left",
         right="right",
@@ -283,12 +207,7 @@ def gantt_chart(
     Or failed, or cut. See `Bars` for the rows.
     """
     is_part = len(measured) > MOST_BARS
-    drawn = bars(
-        measured,
-        axis,
-        FEWER_BARS if is_part else len(measured),
-        MOST_ROWS,
-    )
+    drawn = bars(measured, axis, FEWER_BARS if is_part else len(measured), MOST_ROWS)
     rows = min(drawn.rows, MOST_ROWS)
     begin_s = float(drawn.started.min())
     end_s = float(drawn.ended.max())
@@ -299,13 +218,7 @@ def gantt_chart(
         y_range=range_of(rows - 0.4, -0.6),
         height=int(80 + 320 * min(1, rows / 24)),
     )
-    plot.y_axis.set(
-        ticker=Model(
-            "FixedTicker",
-            ticks=[],
-            minor_ticks=[],
-        )
-    )
+    plot.y_axis.set(ticker=Model("FixedTicker", ticks=[], minor_ticks=[]))
     keys = []
     for part in _drawn_parts(drawn, t):
         if part.mask.any():
@@ -316,10 +229,7 @@ def gantt_chart(
     notes = [t("A row holds one request at a time.")]
     if rows < drawn.rows:
         notes.append(
-            t("The first {shown} of {all} rows.").format(
-                shown=rows,
-                all=drawn.rows,
-            )
+            t("The first {shown} of {all} rows.").format(shown=rows, all=drawn.rows)
         )
 
     if is_part:
@@ -327,25 +237,13 @@ def gantt_chart(
             "{shown} of {all} requests: those from the middle of the run, {begin} to {end} s."
         )
         span_s = {"begin": f"{begin_s:,.1f}", "end": f"{end_s:,.1f}"}
-        notes.append(
-            text.format(
-                shown=count,
-                all=f"{len(measured):,}",
-                **span_s,
-            )
-        )
+        notes.append(text.format(shown=count, all=f"{len(measured):,}", **span_s))
 
     summary = t(
         "{count} requests, each from its start to its end, up to {rows} at once."
     ).format(count=count, rows=drawn.rows)
 
-    return Chart(
-        plot,
-        t("Requests over time"),
-        summary,
-        keys,
-        " ".join(notes),
-    )
+    return Chart(plot, t("Requests over time"), summary, keys, " ".join(notes))
 
 
 def _drawn_parts(drawn: Bars, t: Translate) -> list[_Part]:
@@ -367,43 +265,14 @@ def _drawn_parts(drawn: Bars, t: Translate) -> list[_Part]:
             drawn.started,
             was_queued,
         ),
-        _Part(
-            "orange",
-            t("waiting for the first token"),
-            drawn.started,
-            first,
-            is_ok,
-        ),
-        _Part(
-            "blue",
-            t("receiving tokens"),
-            first,
-            ended,
-            has_tokens,
-        ),
-        _Part(
-            "red",
-            t("failed"),
-            drawn.started,
-            drawn.ended,
-            is_failed,
-        ),
-        _Part(
-            "grey",
-            t("cut at the end"),
-            drawn.started,
-            drawn.ended,
-            is_cut,
-        ),
+        _Part("orange", t("waiting for the first token"), drawn.started, first, is_ok),
+        _Part("blue", t("receiving tokens"), first, ended, has_tokens),
+        _Part("red", t("failed"), drawn.started, drawn.ended, is_failed),
+        _Part("grey", t("cut at the end"), drawn.started, drawn.ended, is_cut),
     ]
 
 
-def _draw_part(
-    plot: Figure,
-    drawn: Bars,
-    part: _Part,
-    t: Translate,
-) -> None:
+def _draw_part(plot: Figure, drawn: Bars, part: _Part, t: Translate) -> None:
     mask = part.mask
     took_s = part.ends - part.begins
     boxes = plot.draw(

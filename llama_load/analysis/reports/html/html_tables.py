@@ -92,26 +92,14 @@ def _run_cards(results: Results, t: Translate) -> Iterator[Card]:
 
         rate = brief(flat["output_throughput"])
         why = doubts.get("output_throughput", "")
-        yield Card(
-            t("Output"),
-            rate,
-            t("tok/s"),
-            one_user,
-            why,
-        )
+        yield Card(t("Output"), rate, t("tok/s"), one_user, why)
 
     for latency in of_group(EVERY):
         sample = figures.distributions[latency.key]
         if sample.count and latency.key in ON_CARDS:
             name = f"{latency.name} {t('median')}"
             why = doubts.get(f"median_{latency.key}_ms", "")
-            yield Card(
-                name,
-                brief(sample.median),
-                "ms",
-                _tail(sample, t),
-                why,
-            )
+            yield Card(name, brief(sample.median), "ms", _tail(sample, t), why)
 
     if flat["request_throughput"]:
         good = ""
@@ -121,21 +109,10 @@ def _run_cards(results: Results, t: Translate) -> Iterator[Card]:
 
         rate = brief(flat["request_throughput"])
         why = doubts.get("request_throughput", "")
-        yield Card(
-            t("Requests"),
-            rate,
-            t("req/s"),
-            good,
-            why,
-        )
+        yield Card(t("Requests"), rate, t("req/s"), good, why)
 
     peak = t("at most {count} in flight").format(count=f"{figures.peak_in_flight:,}")
-    yield Card(
-        t("Duration"),
-        brief(figures.duration_s),
-        "s",
-        peak,
-    )
+    yield Card(t("Duration"), brief(figures.duration_s), "s", peak)
 
 
 def _success_card(figures: Summary, t: Translate) -> Card:
@@ -199,15 +176,7 @@ def _stage_cards(stages: Sequence[StageFigures], t: Translate) -> list[Card]:
         name = printable(stage_name(stage))
         spoiling = stage.spoiling(RATES)
         why = spoiling[0].text if spoiling else ""
-        cards.append(
-            Card(
-                name,
-                brief(rate),
-                t(unit),
-                ", ".join(medians),
-                why,
-            )
-        )
+        cards.append(Card(name, brief(rate), t(unit), ", ".join(medians), why))
 
     return cards
 
@@ -219,27 +188,13 @@ def _telemetry_cards(results: Results, t: Translate) -> list[Card]:
     if memory_mib is not None:
         gpus = values.get("gpus") or 0
         below = t("GPUs: {count}").format(count=f"{gpus:g}") if gpus > 1 else ""
-        cards.append(
-            Card(
-                t("GPU memory, peak"),
-                brief(memory_mib),
-                "MiB",
-                below,
-            )
-        )
+        cards.append(Card(t("GPU memory, peak"), brief(memory_mib), "MiB", below))
 
     watts = values.get("watts") or values.get("gpu_watts")
     if watts is not None:
         joules = values.get("joules_per_output_token")
         below = f"{brief(joules)} J/token" if joules else ""
-        cards.append(
-            Card(
-                t("Power"),
-                brief(watts),
-                "W",
-                below,
-            )
-        )
+        cards.append(Card(t("Power"), brief(watts), "W", below))
 
     return cards
 
@@ -331,12 +286,7 @@ def latency_table(
     title = t("Latencies")
     if len(results.stages) > 1:
         title = t("Latencies of all stages together, a mixture of loads")
-    return Table(
-        title,
-        columns(*names),
-        rows,
-        notes,
-    )
+    return Table(title, columns(*names), rows, notes)
 
 
 def _needs(percentiles: Iterable[float], t: Translate) -> str:
@@ -344,12 +294,7 @@ def _needs(percentiles: Iterable[float], t: Translate) -> str:
     texts = []
     for p in sorted(percentiles):
         count = f"{least_count(p):,}"
-        texts.append(
-            t("p{p} needs {count} values").format(
-                p=f"{p:g}",
-                count=count,
-            )
-        )
+        texts.append(t("p{p} needs {count} values").format(p=f"{p:g}", count=count))
     return ", ".join(texts)
 
 
@@ -382,22 +327,9 @@ def _part_table(title: str, parts: Mapping[str, Summary], t: Translate) -> Table
         note += f" {left_out}"
 
     counts = ("", t("requests"), t("failed"), t("tokens/s"))
-    heads = columns(
-        *counts,
-        "TTFT",
-        "p99",
-        "TPOT",
-        "p99",
-        "E2EL",
-        "p99",
-    )
+    heads = columns(*counts, "TTFT", "p99", "TPOT", "p99", "E2EL", "p99")
 
-    return Table(
-        title,
-        heads,
-        rows,
-        [note],
-    )
+    return Table(title, heads, rows, [note])
 
 
 def _part_figures(part: Summary) -> list[str]:

@@ -81,12 +81,7 @@ MOST_FIRST_OF = {"levels": 2, "stages": 1, "time": 2, "distributions": 2, "promp
 FOLDED = ("distributions", "time", "prompts")  # the sections of the others
 
 
-def html_page(
-    results: Results,
-    text: str,
-    language: str,
-    short: str = "",
-) -> str:
+def html_page(results: Results, text: str, language: str, short: str = "") -> str:
     """The page of a run. At least 1.4 MB, of which Bokeh is 1.3.
 
     `text` is its block, `short` its first screen as Markdown, `language` one of
@@ -137,13 +132,7 @@ def html_page(
         statements=arranged(results.verdict.checks),
         remarks=remarks(results.verdict.checks),
         slowest=html_tables.slowest_table(measured, begun_ns, t),
-        sections=_sections(
-            results,
-            measured,
-            curves,
-            page,
-            t,
-        ),
+        sections=_sections(results, measured, curves, page, t),
         files=html_tables.files(results),
         words=glossary(results.verdict.words),
         block=redacted(text),
@@ -256,37 +245,19 @@ def _over_time(
     stages = results.run.manifest.stages
     x_range = shared_range(axis)
     output, *rates = throughput_charts(measured, axis, x_range, t)
-    load = load_chart(
-        measured,
-        axis,
-        x_range,
-        t,
-        peak=results.total.peak_in_flight,
-    )
+    load = load_chart(measured, axis, x_range, t, peak=results.total.peak_in_flight)
     rest = [load, *rates, gantt_chart(measured, axis, x_range, t)]
     charts = [output]
 
     breaks_s = stage_starts_s(stages, axis)
     for latency in html_tables.shown_of(of_group(EVERY), results.total):
-        chart = over_time_chart(
-            latency,
-            measured,
-            axis,
-            x_range,
-            t,
-            breaks_s=breaks_s,
-        )
+        chart = over_time_chart(latency, measured, axis, x_range, t, breaks_s=breaks_s)
         if chart is not None:
             charts.append(chart)
 
     charts += rest
     charts += _of_topics(results, axis, x_range, t)
-    charts += telemetry_charts(
-        results.run.telemetry,
-        axis,
-        x_range,
-        t,
-    )
+    charts += telemetry_charts(results.run.telemetry, axis, x_range, t)
     for chart in charts:
         mark_stages(chart.figure, stages, axis)
 
@@ -301,13 +272,7 @@ def _of_topics(
         for drawn in found.charts(results.run, t):
             at_s = axis.at(drawn.requests.instants("started_mono_ns"))
             inside = drawn.requests.where((at_s >= 0) & (at_s <= axis.seconds))
-            chart = over_time_chart(
-                TTFT,
-                inside,
-                axis,
-                x_range,
-                t,
-            )
+            chart = over_time_chart(TTFT, inside, axis, x_range, t)
             if chart is not None:
                 yield replace(chart, title=drawn.heading)
 

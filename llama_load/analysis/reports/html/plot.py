@@ -59,22 +59,12 @@ def span(location: float, dimension: str, **properties: Any) -> Model:
 
     `dimension` "height" is a vertical one at this x, "width" a horizontal one at this y.
     """
-    return Model(
-        "Span",
-        location=location,
-        dimension=dimension,
-        **properties,
-    )
+    return Model("Span", location=location, dimension=dimension, **properties)
 
 
 def range_of(start: float, end: float, **properties: Any) -> Model:
     """A fixed range of an axis."""
-    return Model(
-        "Range1d",
-        start=start,
-        end=end,
-        **properties,
-    )
+    return Model("Range1d", start=start, end=end, **properties)
 
 
 def source(**columns: NDArray[Any] | Sequence[Any]) -> Model:
@@ -112,11 +102,7 @@ def annotation(data: Model, name: str, **properties: Any) -> Model:
 
     Its properties are like those of a `glyph`.
     """
-    return Model(
-        name,
-        source=data,
-        **_by_point(data, properties, is_plain=False),
-    )
+    return Model(name, source=data, **_by_point(data, properties, is_plain=False))
 
 
 def _by_point(
@@ -142,11 +128,7 @@ def axis(along: Model, *, is_log: bool) -> tuple[Model, Model]:
         formatter = Model("CategoricalTickFormatter")
     elif is_log:
         kind = "Log"
-        ticker = Model(
-            "LogTicker",
-            num_minor_ticks=10,
-            mantissas=[1, 5],
-        )
+        ticker = Model("LogTicker", num_minor_ticks=10, mantissas=[1, 5])
         formatter = Model("LogTickFormatter")
     else:
         kind = "Linear"

@@ -90,14 +90,7 @@ def affinity_figures(measured: Records, hosts: Sequence[str]) -> AffinityFigures
     hits_of = Counter(names[row] for row in hits)
     replicas = []
     for name, count in requests.most_common(MOST_REPLICAS):
-        replicas.append(
-            ReplicaTurns(
-                name,
-                count,
-                later_of[name],
-                hits_of[name],
-            )
-        )
+        replicas.append(ReplicaTurns(name, count, later_of[name], hits_of[name]))
 
     return AffinityFigures(
         ratio=len(hits) / len(known),
@@ -123,13 +116,7 @@ def _turns_before(measured: Records) -> dict[int, int]:
     before: dict[int, int] = {}
     for rows in rows_by_conversation(measured):
         order = rows[np.argsort(started[rows], kind="stable")].tolist()
-        before |= dict(
-            zip(
-                order[1:],
-                order[:-1],
-                strict=True,
-            )
-        )
+        before |= dict(zip(order[1:], order[:-1], strict=True))
     return before
 
 

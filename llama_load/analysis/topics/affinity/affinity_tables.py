@@ -37,20 +37,10 @@ def affinity_tables(figures: AffinityFigures, t: Translate) -> Iterator[Table]:
     heads = columns(
         t("replica"), t("requests"), t("later turns"), t("hits"), t("hit share")
     )
-    yield Table(
-        t("Session Affinity"),
-        heads,
-        rows,
-        notes,
-    )
+    yield Table(t("Session Affinity"), heads, rows, notes)
 
     turns = [_turns_row(t("hit"), figures.hit), _turns_row(t("miss"), figures.miss)]
-    heads = columns(
-        "",
-        t("turns"),
-        "TTFT (ms)",
-        t("cached"),
-    )
+    heads = columns("", t("turns"), "TTFT (ms)", t("cached"))
     yield Table(t("Later Turns by Replica"), heads, turns)
 
 

@@ -30,12 +30,7 @@ def form_tables(forms: Sequence[FormFigures], t: Translate) -> Iterator[Table]:
     free = next((form for form in forms if form.form == FREE), None)
     rows = [_form_row(form, free) for form in forms]
     notes = [t(NOTE)] if len(forms) > 1 else []
-    yield Table(
-        t("Forms of Answers"),
-        heads,
-        rows,
-        notes,
-    )
+    yield Table(t("Forms of Answers"), heads, rows, notes)
 
 
 def _form_row(form: FormFigures, free: FormFigures | None) -> Row:

@@ -60,12 +60,7 @@ def conversations(given: TopicInput) -> Conversations | None:
 
     by_stage = {stage.name: stage.conversations for stage in given.stages}
 
-    return Conversations(
-        total,
-        by_stage,
-        given.by_turn,
-        given.by_agent_turn,
-    )
+    return Conversations(total, by_stage, given.by_turn, given.by_agent_turn)
 
 
 def conversation_plain(found: Conversations) -> ConversationFigures | None:
@@ -103,24 +98,13 @@ def _conversations_table(
         else:
             figures_of_columns.append(_column(talks))
 
-    rows: list[Row] = list(
-        zip(
-            names,
-            *figures_of_columns,
-            strict=True,
-        )
-    )
+    rows: list[Row] = list(zip(names, *figures_of_columns, strict=True))
 
     notes = [t(WAITS)]
     if total.ended < total.count:
         notes.append(t(CUT_OFF))
 
-    return Table(
-        t("Conversations"),
-        heads,
-        rows,
-        notes,
-    )
+    return Table(t("Conversations"), heads, rows, notes)
 
 
 def _column(talks: ConversationFigures) -> list[Cell]:
@@ -157,17 +141,9 @@ def _turns(found: Conversations, t: Translate) -> Table:
     """
     heads = [
         Column(t("turn")),
-        Column(
-            t("requests"),
-            lines=("req",),
-            width=6,
-        ),
+        Column(t("requests"), lines=("req",), width=6),
         Column(t("failed"), width=6),
-        Column(
-            t("prompt tokens"),
-            lines=("prompt",),
-            width=9,
-        ),
+        Column(t("prompt tokens"), lines=("prompt",), width=9),
         Column(t("cached"), width=9),
         Column(t("cached %"), width=8),
         Column("TTFT (ms)", width=9),
@@ -178,12 +154,7 @@ def _turns(found: Conversations, t: Translate) -> Table:
     for turn, part in found.by_agent_turn.items():
         rows.append(_turn_row(f"{t('sub-agent')} {turn}", part))
 
-    return Table(
-        t("Turns"),
-        heads,
-        rows,
-        [t(TOKENS)],
-    )
+    return Table(t("Turns"), heads, rows, [t(TOKENS)])
 
 
 def _turn_row(name: str, part: Summary) -> Row:

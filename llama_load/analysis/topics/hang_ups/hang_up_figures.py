@@ -90,11 +90,7 @@ def _gaps_after_hang_ups(
         hung_up_ns = np.sort(on_host.instants("ended_mono_ns"))
         for batch in ok.where(ok.equals("host", host)).batches(*COLUMNS):
             gaps = gap_times(batch)
-            place = np.searchsorted(
-                hung_up_ns,
-                gaps.ended_ns,
-                side="right",
-            )
+            place = np.searchsorted(hung_up_ns, gaps.ended_ns, side="right")
             last_ns = np.append(-np.inf, hung_up_ns)[place]
             is_near = gaps.ended_ns - last_ns <= NEAR_MS * NS_PER_MS
             near.append(gaps.ms[is_near])

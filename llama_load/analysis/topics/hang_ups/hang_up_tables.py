@@ -46,12 +46,7 @@ def hang_up_tables(hang_ups: HangUps, t: Translate) -> Iterator[Table]:
         if check.freeing is not None and check.freeing.looks:
             notes.append(_how_asked(check.freeing, server))
 
-    yield Table(
-        t("Users Who Hung Up"),
-        columns("", t("value")),
-        rows,
-        notes,
-    )
+    yield Table(t("Users Who Hung Up"), columns("", t("value")), rows, notes)
 
 
 def hang_up_plain(hang_ups: HangUps) -> HangUpFigures:

@@ -115,13 +115,7 @@ def _by_slots(evidence: TurnEvidence) -> str:
     return UNKNOWN
 
 
-def _by_log(
-    before: SlotTask,
-    now: SlotTask,
-    log: SlotLog,
-    *,
-    is_turn: bool,
-) -> Cause:
+def _by_log(before: SlotTask, now: SlotTask, log: SlotLog, *, is_turn: bool) -> Cause:
     """What a line says comes before what follows from the lines that there are not."""
     since = range(before.number + 1, now.number + 1)
     if any(at in since for at in log.wakes):

@@ -43,12 +43,7 @@ class KvBlocks:
                 peaks.append(peak)
         return max(peaks, default=None)
 
-    def evicts(
-        self,
-        tokens: int,
-        taken: float,
-        peak: float | None,
-    ) -> bool:
+    def evicts(self, tokens: int, taken: float, peak: float | None) -> bool:
         """Whether the oldest of so many cached tokens had to go: requests used nearly all blocks,
         or others have taken more tokens since than there was room for beside them."""
         if is_full(peak):
@@ -104,11 +99,7 @@ def blocks_of(kind: ServerKind, series: Sequence[Series], command: str) -> KvBlo
     if capacity is None and blocks is not None:
         capacity = blocks * block
     return KvBlocks(
-        block,
-        capacity,
-        info.get("enable_prefix_caching") == "False",
-        preemptions,
-        used,
+        block, capacity, info.get("enable_prefix_caching") == "False", preemptions, used
     )
 
 

@@ -162,18 +162,8 @@ class TurnTable:
             if turn is not None:
                 yield turn
 
-    def _turn(
-        self,
-        row: int,
-        last: int,
-        thread: Thread,
-    ) -> ReprocessedTurn | None:
-        known = (
-            self.turns[row],
-            self.prompt[row],
-            self.cached[row],
-            self.prompt[last],
-        )
+    def _turn(self, row: int, last: int, thread: Thread) -> ReprocessedTurn | None:
+        known = (self.turns[row], self.prompt[row], self.cached[row], self.prompt[last])
         if np.isnan(known).any():
             return None
         block = self.blocks(row).block
@@ -181,22 +171,9 @@ class TurnTable:
         cached = int(self.cached[row])
         lost = lost_tokens(could // block * block, cached, block)
         if lost:
-            return self.explained(
-                row,
-                last,
-                thread,
-                could,
-                lost,
-            )
+            return self.explained(row, last, thread, could, lost)
         lost = rounded_tokens(could, cached, block)
-        return self.explained(
-            row,
-            last,
-            thread,
-            could,
-            lost,
-            is_rounded=True,
-        )
+        return self.explained(row, last, thread, could, lost, is_rounded=True)
 
     def explained(
         self,
@@ -218,13 +195,7 @@ class TurnTable:
         kv_use = None
         if lost:
             kv_use = self.blocks(row).peak_in(self._since(before, row))
-            evidence = self._evidence(
-                row,
-                before,
-                thread,
-                same_text,
-                kv_use,
-            )
+            evidence = self._evidence(row, before, thread, same_text, kv_use)
             evidence = replace(evidence, rounded=is_rounded)
             found = cause_of(evidence, self._facts.logs.get(self.hosts[row]))
             cause = found.name
@@ -381,22 +352,12 @@ class TurnTable:
             for row in range(len(self.hosts)):
                 rows_of[self.hosts[row]].append(row)
         found: dict[int, SeenSlot] = {}
-        requests = Requests(
-            self.prompt,
-            self._output,
-            self.started_ns,
-            self.ended_ns,
-        )
+        requests = Requests(self.prompt, self._output, self.started_ns, self.ended_ns)
         for host, series in self._facts.slot_series.items():
             found |= seen_slots(series, rows_of[host], requests)
         return found
 
-    def _lone_slot_taken(
-        self,
-        row: int,
-        last: int,
-        thread: Thread | None,
-    ) -> bool:
+    def _lone_slot_taken(self, row: int, last: int, thread: Thread | None) -> bool:
         if self._facts.slots.get(self.hosts[row]) != 1:
             return False
         is_between = (self.ended_ns > self.ended_ns[last]) & (

@@ -110,10 +110,7 @@ def reprocessing_figures(
 
 
 def _cause(
-    name: str,
-    lost: Sequence[ReprocessedTurn],
-    prefill_ms: float,
-    prefill_tokens: float,
+    name: str, lost: Sequence[ReprocessedTurn], prefill_ms: float, prefill_tokens: float
 ) -> ReprocessingCause:
     tokens = sum(turn.lost for turn in lost)
     known_ms = [turn.ms for turn in lost if turn.ms is not None]

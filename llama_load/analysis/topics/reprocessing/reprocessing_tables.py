@@ -47,11 +47,7 @@ def reprocessing_tables(figures: ReprocessingFigures, t: Translate) -> Iterator[
         Column("tokens"),
         Column("ms"),
         Column(t("of prefill")),
-        Column(
-            t("first seen"),
-            LEFT,
-            drop=1,
-        ),
+        Column(t("first seen"), LEFT, drop=1),
     ]
     rows: list[Row] = []
     notes = [t(COULD)]
@@ -66,12 +62,7 @@ def reprocessing_tables(figures: ReprocessingFigures, t: Translate) -> Iterator[
         ]
         rows.append(row)
         notes.append(f"{t(cause.cause)}: {cause.remedy}")
-    yield Table(
-        t("Prompts Processed Again"),
-        heads,
-        rows,
-        notes,
-    )
+    yield Table(t("Prompts Processed Again"), heads, rows, notes)
 
 
 def reprocessing_headline(figures: ReprocessingFigures) -> str | None:

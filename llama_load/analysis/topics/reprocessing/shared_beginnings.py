@@ -74,13 +74,7 @@ def shared_beginnings(records: Records, table: TurnTable) -> Iterator[Reprocesse
             if lost <= max(SLACK_TOKENS, block, TEXT_RATIO * could):
                 lost = 0
             before = _row_before(family, beginning, table)
-            yield table.explained(
-                row,
-                before,
-                None,
-                could,
-                lost,
-            )
+            yield table.explained(row, before, None, could, lost)
 
 
 def _beginnings(records: Records) -> list[_Beginning]:
@@ -136,11 +130,7 @@ def _measure(family: _Family, table: TurnTable, chars: np.ndarray) -> None:
 def _row_before(family: _Family, beginning: _Beginning, table: TurnTable) -> int:
     """The last of the family that had ended when this one was sent and has as much in common."""
     started_ns = table.started_ns[beginning.row]
-    known = np.searchsorted(
-        family.ended_ns,
-        started_ns,
-        side="right",
-    )
+    known = np.searchsorted(family.ended_ns, started_ns, side="right")
     first = max(0, known - MOST_LOOKED_AT)
     for place in reversed(range(first, known)):
         if family.chars[place] >= beginning.chars:

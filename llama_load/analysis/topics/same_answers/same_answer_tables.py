@@ -36,12 +36,7 @@ def same_answer_tables(same: SameAnswers, t: Translate) -> Iterator[Table]:
     notes += map(_example, same.examples)
 
     title = t("Same Answers under Load")
-    yield Table(
-        title,
-        columns(t("answers"), ""),
-        rows,
-        notes,
-    )
+    yield Table(title, columns(t("answers"), ""), rows, notes)
 
 
 def same_answer_plain(same: SameAnswers) -> dict[str, Any]:

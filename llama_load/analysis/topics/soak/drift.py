@@ -88,14 +88,7 @@ def soak(seen: Observed, memory: Mapping[str, Series]) -> Soak | None:
             )
             drifts.append(_drift(name, "ms", middles, levels))
 
-    drifts.append(
-        _drift(
-            THROUGHPUT,
-            "tok/s",
-            middles,
-            tokens_per_s(seen, slices),
-        )
-    )
+    drifts.append(_drift(THROUGHPUT, "tok/s", middles, tokens_per_s(seen, slices)))
     for name, series in memory.items():
         drifts.append(_drift(name, "MiB", *_medians(slices, series)))
 
@@ -104,12 +97,7 @@ def soak(seen: Observed, memory: Mapping[str, Series]) -> Soak | None:
     return Soak(hours, known_drifts, failure_change(seen))
 
 
-def _drift(
-    name: str,
-    unit: str,
-    hours: Values,
-    levels: Values,
-) -> Drift | None:
+def _drift(name: str, unit: str, hours: Values, levels: Values) -> Drift | None:
     known = np.isfinite(levels)
     if known.sum() < FEWEST:
         return None
@@ -119,14 +107,7 @@ def _drift(
     slope = theil_sen(hours, levels)[0]
     low, high = slope_interval(hours, levels)
 
-    return Drift(
-        name,
-        unit,
-        float(np.median(levels)),
-        slope,
-        low,
-        high,
-    )
+    return Drift(name, unit, float(np.median(levels)), slope, low, high)
 
 
 def _middles(slices: Slices) -> Values:

@@ -22,13 +22,7 @@ def soak_tables(figures: SoakFigures, t: Translate) -> Iterator[Table]:
     soak = figures.soak
     hours = f"{soak.hours:.1f}"
     title = t("Drift over {hours} Hours").format(hours=hours)
-    heads = columns(
-        "",
-        t("median"),
-        t("per hour"),
-        t("95 % interval"),
-        "",
-    )
+    heads = columns("", t("median"), t("per hour"), t("95 % interval"), "")
     rows = [_drift_row(drift) for drift in soak.drifts]
     notes = [t("* the interval leaves out zero: it drifts"), failure_text(figures)]
     yield Table(title, heads, rows, notes)
@@ -40,11 +34,7 @@ def _drift_row(drift: Drift) -> tuple[str, str, str, str, str]:
     return (
         f"{drift.name} ({drift.unit})",
         fixed(drift.level),
-        percent(
-            drift.share,
-            2,
-            sign="+",
-        ),
+        percent(drift.share, 2, sign="+"),
         f"{low} to {high}",
         "*" if drift.is_certain else "",
     )

@@ -57,20 +57,11 @@ def steady_figures(given: TopicInput) -> SteadyFigures | None:
     )
     figures = None
     if part.begin_ns is not None and part.end_ns is not None:
-        window = Window(
-            part.begin_ns,
-            part.end_ns,
-            is_cut=True,
-        )
+        window = Window(part.begin_ns, part.end_ns, is_cut=True)
         own = summarize(
             records.where(part.holds(at_ns)), evidence.percentiles, given.slos
         )
-        figures = with_window_rates(
-            own,
-            records,
-            window,
-            given.slos,
-        )
+        figures = with_window_rates(own, records, window, given.slos)
 
     return SteadyFigures(
         part, figures, int(at_ns.min()), given.total, len(given.measured)

@@ -206,12 +206,7 @@ def _differing(
     since = started_ns[rows]
     until = ended_ns[rows]
     values = values[rows]
-    slices = slices_of(
-        int(started_ns.min()),
-        int(started_ns.max()) + 1,
-        since,
-        until,
-    )
+    slices = slices_of(int(started_ns.min()), int(started_ns.max()) + 1, since, until)
     if slices is None:
         return None
 
@@ -264,12 +259,7 @@ def _medians(
 def _after_warmup(values: Values, first: int, size: int) -> int:
     """The first request after the leading buckets that differ from the back half. Where a whole
     half differs that is a change of the server, and no warm-up."""
-    medians, edges = _medians(
-        values,
-        first,
-        len(values),
-        size,
-    )
+    medians, edges = _medians(values, first, len(values), size)
     back = medians[len(medians) // 2 :]
     level = float(np.median(back))
     deviation = float(np.median(np.abs(back - level)))

@@ -38,12 +38,7 @@ def steady_tables(steady: SteadyFigures, t: Translate) -> Iterator[Table]:
         rows = list(_rows(steady.figures, steady.whole, t))
 
     heads = columns("", t("steady part"), t("whole run"))
-    yield Table(
-        t("Steady Part"),
-        heads,
-        rows,
-        [steady_text(steady)],
-    )
+    yield Table(t("Steady Part"), heads, rows, [steady_text(steady)])
 
 
 def _says_something(steady: SteadyFigures) -> bool:

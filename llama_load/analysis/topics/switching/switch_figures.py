@@ -139,18 +139,8 @@ def _class_figures(
     ttft_price, ttft_compared = NO_PRICE
     tpot_price, tpot_compared = NO_PRICE
     if number:
-        ttft_price, ttft_compared = _price(
-            ttft_ms,
-            requests.group,
-            base,
-            chosen,
-        )
-        tpot_price, tpot_compared = _price(
-            tpot_ms,
-            requests.group,
-            base,
-            chosen,
-        )
+        ttft_price, ttft_compared = _price(ttft_ms, requests.group, base, chosen)
+        tpot_price, tpot_compared = _price(tpot_ms, requests.group, base, chosen)
 
     return SwitchClass(
         name=name,
@@ -171,17 +161,9 @@ def _classes(records: Records, kind: Ints) -> tuple[Ints, Ints]:
     flight when it started."""
     started = records.instants("started_mono_ns")
     ended = records.instants("ended_mono_ns")
-    in_class = np.full(
-        len(kind),
-        -1,
-        dtype=np.int64,
-    )
+    in_class = np.full(len(kind), -1, dtype=np.int64)
     in_flight = np.zeros(len(kind), dtype=np.int64)
-    pairs = zip(
-        records.strings("host"),
-        records.strings("replica"),
-        strict=True,
-    )
+    pairs = zip(records.strings("host"), records.strings("replica"), strict=True)
     numbers: dict[tuple[str, str | None], int] = {}
     server = np.array(
         [numbers.setdefault(pair, len(numbers)) for pair in pairs], dtype=np.int64
@@ -217,12 +199,7 @@ def _places(values: Ints) -> Iterator[Ints]:
         yield np.nonzero(values == value)[0]
 
 
-def _beside(
-    begins: Ints,
-    ends: Ints,
-    of_begins: Ints,
-    of_ends: Ints,
-) -> Ints:
+def _beside(begins: Ints, ends: Ints, of_begins: Ints, of_ends: Ints) -> Ints:
     """How many of the intervals overlap each of these, itself included; one that ends at the
     other's start does not."""
     begun = _count_until(np.sort(begins), of_ends - 1)

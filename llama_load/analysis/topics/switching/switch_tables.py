@@ -16,23 +16,13 @@ from llama_load.tables import Cell, Row, Table, columns, figure
 from llama_load.tables.numbers import NONE, percent
 
 _CLASSES = {SAME: "same {}", SWITCHED: "another before", BESIDE: "another beside"}
-TITLES = {
-    "model": "Switching between Models",
-    "adapter": "Switching between Adapters",
-}
+TITLES = {"model": "Switching between Models", "adapter": "Switching between Adapters"}
 
 
 def switch_tables(figures: SwitchFigures, t: Translate) -> Iterator[Table]:
     """A row per class of requests, with what it costs against the first."""
     heads = columns(
-        "",
-        t("requests"),
-        t("beside"),
-        t("cached"),
-        "TTFT",
-        "TPOT",
-        "+TTFT",
-        "+TPOT",
+        "", t("requests"), t("beside"), t("cached"), "TTFT", "TPOT", "+TTFT", "+TPOT"
     )
     rows: list[Row] = []
     for each in figures.classes:
@@ -60,12 +50,7 @@ def switch_tables(figures: SwitchFigures, t: Translate) -> Iterator[Table]:
         f"n/a: fewer than {LEAST} such requests of both (a run of one {what} shows it)",
     ]
 
-    yield Table(
-        t(TITLES[figures.what]),
-        heads,
-        rows,
-        notes,
-    )
+    yield Table(t(TITLES[figures.what]), heads, rows, notes)
 
 
 def _price(value: float | None) -> Cell:

@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-from llama_load.loadgen.options.flag import (
-    ADVANCED,
-    SERVER,
-    Flag,
-    Kind,
-    Role,
-)
+from llama_load.loadgen.options.flag import ADVANCED, SERVER, Flag, Kind, Role
 
 ACCESS_FLAGS = (
     Flag(

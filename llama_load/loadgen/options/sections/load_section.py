@@ -2,21 +2,9 @@
 
 from __future__ import annotations
 
-from llama_load.loadgen.options.flag import (
-    ADVANCED,
-    LOAD,
-    TRAFFIC,
-    Flag,
-    Kind,
-    Role,
-)
+from llama_load.loadgen.options.flag import ADVANCED, LOAD, TRAFFIC, Flag, Kind, Role
 from llama_load.loadgen.options.flag_limits import DEFAULT_NUM_PROMPTS
-from llama_load.loadgen.schedule.segments import (
-    ARRIVALS,
-    ON_LIMITS,
-    QUEUE,
-    RAMPS,
-)
+from llama_load.loadgen.schedule.segments import ARRIVALS, ON_LIMITS, QUEUE, RAMPS
 from llama_load.loadgen.schedule.stages import EXAMPLES
 from llama_load.loadgen.workloads.line_fields import UNITS
 

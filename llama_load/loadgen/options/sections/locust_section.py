@@ -2,14 +2,7 @@
 
 from __future__ import annotations
 
-from llama_load.loadgen.options.flag import (
-    ADVANCED,
-    LOAD,
-    SERVER,
-    Flag,
-    Kind,
-    Role,
-)
+from llama_load.loadgen.options.flag import ADVANCED, LOAD, SERVER, Flag, Kind, Role
 
 OF_LOCUST = (
     Flag(

@@ -13,10 +13,7 @@ from llama_load.loadgen.options.flag import (
 )
 from llama_load.loadgen.users.hang_ups import FIRST_TOKEN
 from llama_load.servers.apis import CHAT
-from llama_load.servers.balance import (
-    BALANCES,
-    ROUND_ROBIN,
-)
+from llama_load.servers.balance import BALANCES, ROUND_ROBIN
 from llama_load.servers.kinds import KINDS
 
 SERVER_FLAGS = (
