@@ -85,13 +85,6 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> object:
-    from llama_load.ground.fast_imports import fast_imports
-
-    with fast_imports():
-        return _attribute(name)
-
-
-def _attribute(name: str) -> object:
     if name in ("Answer", "LlamaUser", "events"):
         from llama_load.loadgen.swarm.install import install
 

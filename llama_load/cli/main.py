@@ -108,14 +108,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run_command(arguments: argparse.Namespace, words: Sequence[str]) -> int:
     from llama_load.ground.blas_threads import load_numpy_without_threads
-    from llama_load.ground.code_cache import dataclasses_compiled_once
+    from llama_load.loadgen.options.known_secrets import learn_secrets
 
     load_numpy_without_threads()
-    with dataclasses_compiled_once():  # of the modules that it imports
-        from llama_load.loadgen.options.known_secrets import learn_secrets
-
-        learn_secrets(words)
-        return int(arguments.run(arguments))
+    learn_secrets(words)
+    return int(arguments.run(arguments))
 
 
 def command_parser() -> Parser:

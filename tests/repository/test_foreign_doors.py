@@ -51,7 +51,6 @@ LISTED: dict[tuple[str, str], tuple[int, str]] = {
     ("ground/bundled.py", "file"): (1, BUNDLED),
     ("cli/files_command.py", "file"): (1, BUNDLED),
     ("cli/pytest_plugin.py", "file"): (1, OURS),
-    ("ground/code_cache.py", "file"): (2, BUNDLED),
     ("analysis/reports/translations.py", "file"): (1, BUNDLED),
     ("analysis/reports/translations.py", "json"): (1, BUNDLED),
     ("outside/command_secrets.py", "json"): (1, "a word of a command line"),

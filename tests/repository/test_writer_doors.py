@@ -10,7 +10,6 @@ from tests.repository.source import name_in_package, nodes_of, package_files
 
 # Modules that write otherwise, and why no secret leaves there.
 OTHERS = {
-    "ground/code_cache.py": "our own code, compiled, in __pycache__",
     "run_folder/whole_file.py": "the door",
     "outside/terminal.py": "the door of stdout and stderr, and the page's token for the person at the terminal",
     "analysis/reports/formats.py": "stdout as bytes, of redacted texts and of tables",

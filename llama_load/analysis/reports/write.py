@@ -22,7 +22,6 @@ from llama_load.analysis.reports.result_json import result_json
 from llama_load.analysis.reports.sentences import sentences, subject
 from llama_load.analysis.reports.stage_table import speed_table, stage_table
 from llama_load.analysis.reports.telemetry_section import gpu_use_table, telemetry_table
-from llama_load.analysis.reports.template_cache import template_cache
 from llama_load.analysis.reports.time_table import time_table
 from llama_load.analysis.reports.titles import title_of, when
 from llama_load.analysis.reports.translations import translator
@@ -161,7 +160,6 @@ def _environment() -> jinja2.Environment:
 
     environment = jinja2.Environment(  # noqa: S701 - Markdown, not HTML
         loader=jinja2.PackageLoader("llama_load.analysis.reports"),
-        bytecode_cache=template_cache(),
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,

@@ -12,7 +12,6 @@ from locust.event import EventHook
 from locust.runners import WorkerRunner
 
 from llama_load.ground.arrow import load_arrow
-from llama_load.ground.fast_imports import fast_imports
 from llama_load.loadgen.options.flags import declare
 from llama_load.loadgen.options.known_secrets import learn_secrets
 from llama_load.loadgen.options.others_flags import explain
@@ -65,9 +64,6 @@ def _begin(environment: Any, surroundings: Callable[[], Surroundings]) -> object
     if isinstance(environment.runner, WorkerRunner):
         return WorkerLifecycle(environment)
     # Preflight, analysis, reports and the page are the master's alone.
-    with fast_imports():
-        from llama_load.loadgen.swarm.lifecycle import Lifecycle
+    from llama_load.loadgen.swarm.lifecycle import Lifecycle
 
-        around = surroundings()
-
-    return Lifecycle(environment, around)
+    return Lifecycle(environment, surroundings())

@@ -54,7 +54,6 @@ from llama_load.analysis.reports.private_paths import without_paths
 from llama_load.analysis.reports.sentences import sentences, subject, unseen
 from llama_load.analysis.reports.stage_table import stage_name, stage_table
 from llama_load.analysis.reports.telemetry_section import gpu_table, telemetry_table
-from llama_load.analysis.reports.template_cache import template_cache
 from llama_load.analysis.reports.titles import title_of, when
 from llama_load.analysis.reports.translations import translator
 from llama_load.analysis.results.results import Results
@@ -339,7 +338,6 @@ def _environment(has_paths: bool) -> jinja2.Environment:
 
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("llama_load.analysis.reports"),
-        bytecode_cache=template_cache(),
         autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,

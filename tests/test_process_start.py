@@ -1,8 +1,7 @@
-"""What makes imports fast leaves nothing behind."""
+"""What a process does as it starts: numpy without threads; what a run leaves is collected."""
 
 from __future__ import annotations
 
-import gc
 import os
 import subprocess
 import sys
@@ -11,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from llama_load.ground.blas_threads import DECIDED_BY
-from llama_load.ground.fast_imports import fast_imports
 from tests.conftest import environment, run_program
 
 NUMPY = """
@@ -73,33 +71,3 @@ print(gone() is None)
 def test_what_a_run_leaves_is_collected_before_the_next(tmp_path: Path) -> None:
     (tmp_path / "settled.py").write_text(SETTLED)
     assert run_program(["settled"], tmp_path, environment()).stdout == "True\n"
-
-
-FROZEN = """
-import gc, sys
-sys.modules["locust.main"] = sys
-from llama_load.ground.fast_imports import fast_imports
-with fast_imports():
-    import colorsys
-frozen = gc.get_freeze_count()
-kept = [[] for _ in range(10_000)]
-with fast_imports():
-    import colorsys
-print(frozen > 0, gc.get_freeze_count() - frozen < 1000)
-"""
-
-
-def test_only_imports_are_left_out_of_collections() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", FROZEN], capture_output=True, text=True, check=True
-    )
-    assert done.stdout == "True True\n"
-
-
-def test_garbage_is_collected_again_afterwards() -> None:
-    frozen = gc.get_freeze_count()
-    with pytest.raises(ModuleNotFoundError), fast_imports():
-        assert not gc.isenabled()
-        raise ModuleNotFoundError
-    assert gc.isenabled()
-    assert gc.get_freeze_count() == frozen  # no process of Locust
