@@ -12,7 +12,7 @@ WITHIN_S = 60.0
 
 
 def until(condition: Callable[[], object], within_s: float = WITHIN_S) -> None:
-    """Wait until it is so. Greenlets and threads go on meanwhile."""
+    """Wait until it is so; AssertionError: it is not in time. Greenlets and threads go on."""
     gives_up_s = time.monotonic() + within_s
     while not condition():
         assert time.monotonic() < gives_up_s, "it did not happen"

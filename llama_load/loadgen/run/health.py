@@ -54,8 +54,10 @@ class _Counters:
 
 class HealthMonitor:
     """Samples from `start` to `stop`: the lag every 20 ms, the CPU share every second. `servers`
-    are the addresses under test; `master_port`: where the swarm's master listens on this
-    machine."""
+    are the addresses under test; `master_port`: where the swarm's master listens on this machine.
+
+    What takes over 0.1 ms to read is read in a thread (`in_thread`), else a sample is itself a lag.
+    """
 
     def __init__(
         self,
@@ -84,7 +86,8 @@ class HealthMonitor:
         self._core_wait = CoreWait(WaitAccount(thread_id).waited_s)
 
     def start(self) -> None:
-        """Begin sampling (again)."""
+        """Begin sampling (again), at each measurement: what was seen before is kept, warm-ups are
+        not sampled."""
         self.stop()
         self._window = (time.monotonic(), time.thread_time())
         self._begin = _Counters()
