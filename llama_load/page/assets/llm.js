@@ -220,7 +220,7 @@ function soFar(view, all) {
   $("so-far").replaceChildren(...lines);
 }
 
-// What the client itself costs. See `llama_load.live.view`.
+// What the client itself costs. See `llama_load.page.live_view`.
 const OF_CLIENT = ["Lag of the client's loop", "Client waits for a core", "CPU of other programs", "CPU of a worker", "Master lag"];
 
 // Meters are named "title of the chart (unit): name of the line".
