@@ -105,6 +105,7 @@ class Server:
         self.entries: dict[int, Entry] = {}
         self.late_ns: list[int] = []
         self._lock = threading.Lock()
+        self._connections = 0  # that are open
         self._began_ns = time.monotonic_ns()
         self._free_ns = [0] * answers.slots  # a heap: when each slot is free
         self._listener = socket.create_server(("127.0.0.1", port), backlog=4096)
@@ -114,7 +115,10 @@ class Server:
         """Accept connections."""
         while True:
             connection, _ = self._listener.accept()
-            if threading.active_count() > MOST_CONNECTIONS:
+            with self._lock:
+                is_full = self._connections >= MOST_CONNECTIONS
+                self._connections += not is_full
+            if is_full:
                 connection.close()
                 continue
             thread = threading.Thread(
@@ -123,6 +127,13 @@ class Server:
             thread.start()
 
     def _connection(self, connection: socket.socket) -> None:
+        try:
+            self._requests_of(connection)
+        finally:
+            with self._lock:
+                self._connections -= 1
+
+    def _requests_of(self, connection: socket.socket) -> None:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         ask_for_stamps(connection)
         reader = Reader(connection)
