@@ -256,9 +256,12 @@ class Connection:
                     return
                 self._connected(time.monotonic_ns())
             if self._unsent:
+                # Before it is sent: what is sent may wake the server on this core, which delays a
+                # later look at the clock, and latencies would be counted from there.
+                now_ns = time.monotonic_ns()
                 count = self._sock.sendmsg(_at_most(self._unsent, MOST_WRITTEN))
                 if self.exchange.stamps.first_write_ns is None:
-                    self.exchange.stamps.first_write_ns = time.monotonic_ns()
+                    self.exchange.stamps.first_write_ns = now_ns
                 while self._unsent and count >= len(self._unsent[0]):
                     count -= len(self._unsent.pop(0))
                 if count:

@@ -12,6 +12,7 @@ import gevent
 import pytest
 import trustme
 
+from llama_load.loadgen.wire import connection as connection_module
 from llama_load.loadgen.wire.exchange import Exchange
 from llama_load.loadgen.wire.request import GiveUp, Request, Timeouts
 from llama_load.loadgen.wire.transport import Transport
@@ -262,6 +263,46 @@ def test_a_large_body_on_an_open_connection_is_no_delay_of_ours() -> None:
     )
     assert exchange.stamps.started_ns + delay_ms * 1e6 < reads_from_ns[0]
     assert exchange.stamps.sent_ns > reads_from_ns[0]
+
+
+def test_the_first_write_is_stamped_before_it_wakes_the_server(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """On one core the server may run as soon as it is sent to: 50 ms of that are its time, not an
+    own delay of ours, which no latency includes."""
+    write = connection_module.Connection._write
+
+    class Slow:
+        """A socket whose sender is held up once it has sent."""
+
+        def __init__(self, sock: socket.socket) -> None:
+            self.sock = sock
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(self.sock, name)
+
+        def sendmsg(self, *parts: object) -> int:
+            count = self.sock.sendmsg(*parts)
+            time.sleep(0.05)  # another process has the core
+            return count
+
+    def slowly(self: connection_module.Connection) -> None:
+        whole = self._sock
+        self._sock = Slow(whole)
+        try:
+            write(self)
+        finally:
+            if self._sock is not None:
+                self._sock = whole
+
+    with ScriptedServer(GOOD_STREAM, per_connection=2) as server:
+        ask(server.url)
+        monkeypatch.setattr(connection_module.Connection, "_write", slowly)
+        exchange, failure = ask(server.url)
+    assert failure is None
+    assert exchange.reused
+    stamps = exchange.stamps
+    assert stamps.sent_ns - stamps.first_write_ns >= 50_000_000
 
 
 def test_an_early_answer_does_not_stop_the_rest_of_the_body() -> None:
