@@ -31,13 +31,14 @@ _KEYS = {
     ITL: ("itl",),
     E2EL: ("e2el", "scheduled_e2el", "e2el_per_token"),
 }
+# And those that are spoiled with it, of which it is more than the name.
+_LATENCIES_BESIDE = {COUNTS: ("e2el_per_token",)}
 _COUNT_KEYS = (
     "total_input_tokens",
     "total_output_tokens",
     "total_token_throughput",
     "output_throughput",
 )
-E2EL_OF_COUNTS = "e2el_per_token"  # a latency that wrong counts of tokens spoil, too
 LEAST_UPPER = 90.0  # upper percentiles are those from here on
 _RATE_OF_CHARS = "output_chars_per_s"  # no metric that runs are compared by
 _WORDS = ("mean", "median", "std")
@@ -82,7 +83,8 @@ def are_whole(spoils: Collection[str]) -> bool:
 def spoiled_latencies(spoils: Collection[str]) -> tuple[str, ...]:
     """The latencies, by their keys, whose every figure is spoiled: TTFT: ttft, scheduled_ttft,
     answer_ttft."""
-    return tuple(key for name in spoils for key in _KEYS.get(name, ()))
+    latencies = _KEYS | _LATENCIES_BESIDE
+    return tuple(key for name in spoils for key in latencies.get(name, ()))
 
 
 def named(
@@ -114,7 +116,6 @@ def spoiled_keys(spoils: Collection[str], percentiles: Iterable[float]) -> list[
         keys += RATE_KEYS
         keys.append(_RATE_OF_CHARS)
     if COUNTS in spoils:
-        keys += [f"{word}_{E2EL_OF_COUNTS}_ms" for word in words]
         keys += _COUNT_KEYS
     return list(dict.fromkeys(keys))
 

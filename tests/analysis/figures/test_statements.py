@@ -8,10 +8,12 @@ from llama_load.analysis.figures.check import information, limited
 from llama_load.analysis.figures.spoiled import (
     ALL,
     COMPARISON,
+    COUNTS,
     E2EL,
     RATES,
     UPPER,
     spoiled_keys,
+    spoiled_latencies,
 )
 from llama_load.analysis.reports.check_lines import check_lines, statements_json
 from llama_load.run_folder.vocabulary.verdict_words import (
@@ -121,3 +123,10 @@ def test_a_failed_check_that_spoils_some_figures_leaves_the_run_comparable() -> 
     assert {"output_throughput", "output_chars_per_s"} <= set(
         spoiled_keys((RATES,), [99.0])
     )
+
+
+def test_wrong_counts_spoil_the_latency_per_token_everywhere() -> None:
+    """In goodput and in comparisons, too: both ask for latencies, and not for keys."""
+    assert spoiled_latencies((COUNTS,)) == ("e2el_per_token",)
+    keys = spoiled_keys((COUNTS,), [99.0])
+    assert {"p99_e2el_per_token_ms", "total_output_tokens"} <= set(keys)
