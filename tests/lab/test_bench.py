@@ -28,9 +28,7 @@ from llama_load.lab.bench.bench_figures import (
     users_figure,
 )
 from llama_load.lab.bench.bench_runs import (
-    GENERATE,
     LEVELS,
-    PROCESS,
     USERS,
     BenchRun,
     Speed,
@@ -42,7 +40,8 @@ from llama_load.lab.bench.beside import bench_command, decode_sentence
 from llama_load.lab.bench.head import Head
 from llama_load.lab.bench.posted_comparison import compared_table
 from llama_load.lab.bench.served import Objective, Served, served
-from llama_load.lab.mean_interval import Estimate, mean_with_interval
+from llama_load.lab.sweep.mean_interval import MeanInterval, mean_with_interval
+from llama_load.lab.sweep.tests_load import GENERATE, PROCESS
 from llama_load.run_folder.observed.record import RequestRecord
 from llama_load.run_folder.observed.server_description import ServerDescription
 from llama_load.tables import text_lines
@@ -128,7 +127,7 @@ def test_an_interval_is_students() -> None:
     assert found is not None
     assert found.mean == 2
     assert found.half == approx(4.3027 / 3**0.5, rel=1e-4)
-    assert mean_with_interval([7.0]) == Estimate(7.0, None)
+    assert mean_with_interval([7.0]) == MeanInterval(7.0, None)
     assert mean_with_interval([]) is None
 
 
@@ -177,6 +176,20 @@ def test_unknown_cached_tokens_bound_the_speed_from_below() -> None:
     assert (found.rate.mean, found.is_least, found.is_clients) == (5120, True, True)
 
 
+def test_without_a_depth_no_prompt_is_cached_also_where_nobody_says_so() -> None:
+    """No depth, no cached tokens reported: the 512 tokens of a prompt in 100 ms."""
+    unknown = {
+        "prompt_tokens": 512,
+        "cached_tokens": None,
+        "server_prompt_tokens": None,
+        "server_prompt_ms": None,
+    }
+    records = table(*(alone(n, **unknown) for n in range(3)))
+    found = alone_figure(records, BenchRun(PROCESS, 0, 512))
+    assert found is not None
+    assert (found.rate.mean, found.is_least) == (5120, False)
+
+
 def test_generation_is_of_the_steps_after_the_first_token() -> None:
     """2 further tokens in the server's 80 ms; without its times, in TPOTs of 20 ms."""
     run = BenchRun(GENERATE, 0, 2)
@@ -210,7 +223,7 @@ def test_rounds_of_users_give_medians_and_rates() -> None:
 
 
 def level(users: int, *rounds: tuple[float, float]) -> UsersFigure:
-    anything = Estimate(1, None)
+    anything = MeanInterval(1, None)
     return UsersFigure(4096, users, anything, anything, anything, rounds)
 
 
@@ -256,16 +269,16 @@ def result(**changed: Any) -> BenchResult:
     fields: dict[str, Any] = {
         "head": HEAD,
         "alone": [
-            AloneFigure("pp2048", Estimate(1408.4, 39.2), False, False),
-            AloneFigure("pp2048 @ d4096", Estimate(997, None), True, True),
+            AloneFigure("pp2048", MeanInterval(1408.4, 39.2), False, False),
+            AloneFigure("pp2048 @ d4096", MeanInterval(997, None), True, True),
         ],
         "users": [
             UsersFigure(
                 4096,
                 4,
-                Estimate(1250.4, 31),
-                Estimate(31.25, 0.6),
-                Estimate(121, 2.5),
+                MeanInterval(1250.4, 31),
+                MeanInterval(31.25, 0.6),
+                MeanInterval(121, 2.5),
                 [],
             )
         ],
@@ -294,9 +307,9 @@ def test_the_block_says_what_was_found() -> None:
 def test_a_block_in_a_comment_is_read_back() -> None:
     text = "\n".join(["Look at this:", *block_lines(result()), "", "Nice!"])
     posted = read_block(text, "comment.md")
-    assert posted.rows["pp2048"]["tok/s"] == Estimate(1408, 39)
-    assert posted.rows["pp2048 @ d4096"]["tok/s"] == Estimate(997, None)
-    assert posted.rows["4 users at 4096"]["TTFT (ms)"] == Estimate(1250, 31)
+    assert posted.rows["pp2048"]["tok/s"] == MeanInterval(1408, 39)
+    assert posted.rows["pp2048 @ d4096"]["tok/s"] == MeanInterval(997, None)
+    assert posted.rows["4 users at 4096"]["TTFT (ms)"] == MeanInterval(1250, 31)
 
 
 def test_llama_benchs_own_speed_stands_beside_the_servers() -> None:
@@ -330,8 +343,8 @@ def test_two_blocks_differ_where_their_intervals_say_so() -> None:
     rows = []
     for mean, other in ((100.0, 2.0), (110.0, 2.0)):
         figures = [
-            AloneFigure("pp512", Estimate(mean, 2.0), False, False),
-            AloneFigure("tg32", Estimate(100 + other, 2.0), False, False),
+            AloneFigure("pp512", MeanInterval(mean, 2.0), False, False),
+            AloneFigure("tg32", MeanInterval(100 + other, 2.0), False, False),
         ]
         lines = block_lines(result(alone=figures, users=[], served=[]))
         rows.append(read_block("\n".join(lines), "x"))

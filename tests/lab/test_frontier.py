@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pytest import approx
 
-from llama_load.lab.mean_interval import Estimate
 from llama_load.lab.sweep.frontier import Point, frontier_chart, frontier_points
+from llama_load.lab.sweep.mean_interval import MeanInterval
 from llama_load.lab.sweep.rows import Row
 
 
@@ -25,7 +25,7 @@ def test_a_point_is_the_mean_of_its_repeats_per_gpu() -> None:
     first, second = frontier_points(rows, ["threads"])
     assert (first.name, first.means) == ("1", (50, 55))
     assert first.per_gpu.half == approx(12.706 * 5, rel=1e-4)
-    assert second.per_gpu == Estimate(45, None)
+    assert second.per_gpu == MeanInterval(45, None)
 
 
 def test_rows_that_are_not_ranked_or_not_measured_have_no_point() -> None:
@@ -35,7 +35,7 @@ def test_rows_that_are_not_ranked_or_not_measured_have_no_point() -> None:
 
 def test_a_point_that_is_worse_in_both_is_dominated() -> None:
     def point(one_user: float, per_gpu: float) -> Point:
-        return Point("", Estimate(one_user, None), Estimate(per_gpu, None))
+        return Point("", MeanInterval(one_user, None), MeanInterval(per_gpu, None))
 
     assert point(1, 1).is_dominated_by(point(2, 1))
     assert not point(1, 1).is_dominated_by(point(1, 1))

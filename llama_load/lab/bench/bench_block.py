@@ -12,7 +12,7 @@ from llama_load.ground.units import quantity
 from llama_load.lab.bench.bench_figures import AloneFigure, UsersFigure
 from llama_load.lab.bench.head import Head
 from llama_load.lab.bench.served import Objective, Served
-from llama_load.lab.mean_interval import Estimate
+from llama_load.lab.sweep.mean_interval import MeanInterval
 from llama_load.outside.foreign_files import read_foreign
 from llama_load.outside.foreign_text import markdown, printable
 from llama_load.tables import LEFT, Column, Table, markdown_lines
@@ -120,7 +120,7 @@ def _posted_table(heads: Sequence[str], rows: list[list[str]]) -> Table:
     return Table("", [Column(first, LEFT), *right], list(rows))
 
 
-def text_of_estimate(value: Estimate) -> str:
+def text_of_estimate(value: MeanInterval) -> str:
     """`1408 ± 39`: to the digit that the interval leaves meaning."""
     digits = _decimals_for(value.mean if value.half is None else value.half)
     if value.half is None:
@@ -162,7 +162,7 @@ class PostedBench:
     """What a block says, read back: each row's name with its figures by column."""
 
     model: str
-    rows: dict[str, dict[str, Estimate]]
+    rows: dict[str, dict[str, MeanInterval]]
 
 
 def read_block(text: str, source: str) -> PostedBench:
@@ -198,7 +198,7 @@ def read_block_file(path: Path) -> PostedBench:
 
 def _bench_of_lines(lines: Sequence[str]) -> PostedBench:
     model = lines[0].strip().strip("*") if lines else ""
-    rows: dict[str, dict[str, Estimate]] = {}
+    rows: dict[str, dict[str, MeanInterval]] = {}
     heads: Sequence[str] = ()
     for line in lines:
         cells = _cells_of_line(line)
@@ -220,7 +220,7 @@ def _cells_of_line(line: str) -> list[str]:
 
 
 def _add_row(
-    rows: dict[str, dict[str, Estimate]], heads: Sequence[str], cells: Sequence[str]
+    rows: dict[str, dict[str, MeanInterval]], heads: Sequence[str], cells: Sequence[str]
 ) -> None:
     named = 2 if tuple(heads) == USERS_HEADS else 1
     figures = {}
@@ -238,12 +238,12 @@ def _add_row(
     rows[printable(name, MOST_NAME)] = figures
 
 
-def _estimate_of(cell: str) -> Estimate | None:
+def _estimate_of(cell: str) -> MeanInterval | None:
     match = _NUMBER.fullmatch(cell)
     if match is None:
         return None
     try:
         half = None if match[2] is None else float(match[2])
-        return Estimate(float(match[1]), half)
+        return MeanInterval(float(match[1]), half)
     except ValueError:  # two points
         return None

@@ -14,14 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from llama_load.ground.units import NS_PER_S
-from llama_load.lab.bench.bench_runs import (
-    GENERATE,
-    PROCESS,
-    USERS,
-    BenchRun,
-    test_name,
-)
-from llama_load.lab.mean_interval import Estimate, mean_with_interval
+from llama_load.lab.bench.bench_runs import USERS, BenchRun
+from llama_load.lab.sweep.mean_interval import MeanInterval, mean_with_interval
+from llama_load.lab.sweep.rates_of_tests import decoding_rates
+from llama_load.lab.sweep.tests_load import GENERATE, PROCESS
 from llama_load.run_folder.observed.records import Records
 
 # A prompt of whose depth a part was computed again: it was not cached.
@@ -38,7 +34,7 @@ class AloneFigure:
     """
 
     name: str
-    rate: Estimate
+    rate: MeanInterval
     is_least: bool
     is_clients: bool
 
@@ -50,9 +46,9 @@ class UsersFigure:
 
     context: int
     users: int
-    ttft_ms: Estimate
-    one: Estimate
-    together: Estimate
+    ttft_ms: MeanInterval
+    one: MeanInterval
+    together: MeanInterval
     rounds: Sequence[tuple[float, float]]  # TTFT (ms) and tokens/s of one user
 
 
@@ -70,12 +66,9 @@ def alone_figure(records: Records, run: BenchRun) -> AloneFigure | None:
 
 
 def _generation(ok: Records, run: BenchRun) -> AloneFigure | None:
-    steps = ok.numbers("output_tokens") - 1
-    by_server = steps / _positive(ok.numbers("server_predict_ms")) * 1e3
-    is_clients = not np.isfinite(by_server).any()
-    rates = 1e3 / _positive(ok.numbers("tpot_ms")) if is_clients else by_server
-
-    rate = mean_with_interval(rates)
+    by_server, by_client = decoding_rates(ok)
+    is_clients = not len(by_server)
+    rate = mean_with_interval(by_client if is_clients else by_server)
     if rate is None:
         return None
     return AloneFigure(run.name, rate, is_least=False, is_clients=is_clients)
@@ -87,18 +80,20 @@ def _processing(ok: Records, run: BenchRun) -> AloneFigure | None:
     times_ms = _positive(ok.numbers("ttft_ms")) if is_clients else by_server
 
     computed = _computed_tokens(ok)
-    is_least = bool(run.depth) and not np.isfinite(computed).any()
-    if is_least:
+    is_unknown = not np.isfinite(computed).any()
+    if is_unknown:
         computed = ok.numbers("prompt_tokens") - run.depth
 
     rate = mean_with_interval(computed / times_ms * 1e3)
     if rate is None:
         return None
 
+    # Without a depth no prompt was sent before, so that nothing of it is cached.
+    is_least = is_unknown and bool(run.depth)
     name = run.name
     median = float(np.nanmedian(computed))
     if run.depth and median > CACHED_WITHIN * run.tokens:
-        name = test_name(PROCESS, run.depth + run.tokens, 0)
+        name = f"{PROCESS}{run.depth + run.tokens}"
     return AloneFigure(name, rate, is_least, is_clients)
 
 

@@ -15,18 +15,22 @@ from typing import Any
 
 from llama_load.ground.units import quantity
 from llama_load.lab.sweep.plan import FlagValues
+from llama_load.lab.sweep.tests_load import (
+    GENERATE,
+    PROCESS,
+    REQUESTS,
+    SHORT_PROMPT,
+    as_lists,
+    test_label,
+)
 
-PROCESS = "pp"
-GENERATE = "tg"
 USERS = "users"
 
 DEPTHS = (0, 4096, 16384, 32768)
 LEVELS = (1, 2, 4, 8)  # numbers of users that are always tried, where there is time
 MOST_USERS = 256
-REPEATS = 5  # llama-bench's own number of repetitions
 LEAST_REPEATS = 3  # of which an interval can be given
 MOST_ROUNDS = 8
-SHORT_PROMPT = 8  # a prompt must have some text; llama-bench starts tg with BOS alone
 SHORT_CONTEXT = 256  # tokens of a user's prompt at depth 0
 USERS_ANSWER = 64
 # Lengths to choose from: the longest that leave enough time for the rest.
@@ -49,14 +53,14 @@ class BenchRun:
     depth: int
     tokens: int
     users: int = 1
-    requests: int = REPEATS
+    requests: int = REQUESTS
 
     @property
     def name(self) -> str:
         """As llama-bench writes it: `pp2048 @ d4096`; `4 users at 4096`."""
         if self.kind == USERS:
             return f"{quantity(self.users, 'user')} at {self.context}"
-        return test_name(self.kind, self.tokens, self.depth)
+        return test_label(f"{self.kind}{self.tokens}", self.depth)
 
     @property
     def context(self) -> int:
@@ -84,7 +88,7 @@ class BenchRun:
                 "output-len": self.tokens,
                 "cache-prompt": "off",
             }
-            return _lists(flags)
+            return as_lists(flags)
 
         # Only a prefix is meant to be cached; at depth 0 there is none.
         flags["cache-prompt"] = "on" if self.depth else "off"
@@ -94,12 +98,7 @@ class BenchRun:
             flags |= {"input-len": length(self.tokens), "output-len": 1}
         else:
             flags |= {"input-len": SHORT_PROMPT, "output-len": self.tokens + 1}
-        return _lists(flags)
-
-
-def test_name(kind: str, tokens: int, depth: int) -> str:
-    """`pp2048 @ d4096`, in llama-bench's words."""
-    return f"{kind}{tokens} @ d{depth}" if depth else f"{kind}{tokens}"
+        return as_lists(flags)
 
 
 @dataclass(slots=True)
@@ -178,7 +177,7 @@ def alone_runs(
     spent_s = 0.0
     for place, depth in enumerate(depths):
         fitting: list[BenchRun] = []
-        for requests in (REPEATS, LEAST_REPEATS):
+        for requests in (REQUESTS, LEAST_REPEATS):
             tests = tests_at(depth, *lengths, requests)
             needed_s = sum(map(speed.seconds, tests))
             if spent_s + needed_s <= limit_s or (
@@ -225,10 +224,3 @@ def cells_s(cells: Cells, answer: int, rounds: int, speed: Speed) -> float:
     for cell in cells:
         needed_s += speed.seconds(users_run(cell, answer, rounds))
     return needed_s
-
-
-def _lists(flags: dict[str, Any]) -> FlagValues:
-    lists: FlagValues = {}
-    for name, value in flags.items():
-        lists[name] = [value]
-    return lists

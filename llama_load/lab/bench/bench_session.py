@@ -8,10 +8,11 @@ from dataclasses import dataclass, field, replace
 
 import yaml
 
-from llama_load.analysis.results.results import Results, analyze
+from llama_load.analysis.results.results import analyze
+from llama_load.analysis.results.run_summary import read_summary
 from llama_load.ground.errors import RunError, UsageError
 from llama_load.ground.units import NS_PER_S
-from llama_load.lab.bench.bench_runs import DEPTHS, GENERATE, BenchRun, Speed
+from llama_load.lab.bench.bench_runs import DEPTHS, BenchRun, Speed
 from llama_load.lab.bench.head import Head, head_of
 from llama_load.lab.bench.served import Objective
 from llama_load.lab.sweep.cells import Cell, expand
@@ -23,7 +24,8 @@ from llama_load.lab.sweep.plan import Load, Plan
 from llama_load.lab.sweep.read_plan import plan_of
 from llama_load.lab.sweep.runner import CellRunner
 from llama_load.lab.sweep.short_form import plan_document
-from llama_load.run_folder import load_run
+from llama_load.lab.sweep.tests_load import GENERATE
+from llama_load.run_folder import Run, load_run
 from llama_load.run_folder.vocabulary.verdict_words import VALID
 
 SYNTHETIC = "synthetic"
@@ -77,17 +79,22 @@ class BenchSession:
         """Seconds until the end."""
         return self.settings.time_s - (time.monotonic() - self.began_s)
 
-    def results(self, run: BenchRun) -> tuple[Results, float]:
-        """Run it: its results, and how long it took. RunError: it failed."""
-        cell = self._cell(run, run.name)
-        return self._ended(cell, run.name)
+    def ended(self, run: BenchRun) -> tuple[Run, float]:
+        """Run it: its folder read, and how long it took. RunError: it failed.
 
-    def _ended(self, cell: Cell, name: str) -> tuple[Results, float]:
+        Its gravest word is kept for the bench's verdict.
+        """
+        cell = self._cell(run, run.name)
+        found = self._ended(cell, run.name)
+        words = read_summary(self.folder.run_of(cell)).words
+        self.words.setdefault(words[0] if words else VALID, []).append(run.name)
+        return found
+
+    def _ended(self, cell: Cell, name: str) -> tuple[Run, float]:
         entry = self.cells.run(cell)
         if entry.status != DONE:
             raise RunError(f"{name}: {entry.reason}")
-        results = analyze(load_run(self.folder.run_of(cell)))
-        return results, entry.took_s
+        return load_run(self.folder.run_of(cell)), entry.took_s
 
     def _cell(self, run: BenchRun, name: str) -> Cell:
         flags = merged(run.flags(self.endpoint, self.scale), self.plan.loads[0].flags)
@@ -107,16 +114,16 @@ class BenchSession:
             cell = self._cell(PILOT, "pilot")
             flags = merged(cell.flags, {"input-len": [PILOT_PROMPT]})
             try:
-                results, took_s = self._ended(replace(cell, flags=flags), "pilot")
-                return self._speed(results, took_s)
+                run, took_s = self._ended(replace(cell, flags=flags), "pilot")
+                return self._speed(run, took_s)
             except RunError as error:
                 fault = fault or str(error)
         raise RunError(fault)
 
-    def _speed(self, results: Results, took_s: float) -> Speed:
+    def _speed(self, run: Run, took_s: float) -> Speed:
         """RunError: no answer has tokens that were timed."""
-        manifest = results.run.manifest
-        ok = results.run.records.measured().ok()
+        manifest = run.manifest
+        ok = run.records.measured().ok()
         prompts = ok.numbers("prompt_tokens")
         ttft_ms = ok.numbers("ttft_ms")
         tpot_ms = ok.numbers("tpot_ms")
@@ -135,12 +142,12 @@ class BenchSession:
 
         prefill = mean_prompt / float(ttft_ms[is_timed].mean()) * 1e3
         decode = 1e3 / float(tpot_ms[is_timed].mean())
-        self.head = head_of(results)
+        self.head = head_of(analyze(run))
         for target in manifest.targets:
             context = target.get("ctx_per_slot")
             if isinstance(context, int):
                 self.context = context
-        return Speed(prefill, decode, took_s - requests_s(results))
+        return Speed(prefill, decode, took_s - requests_s(run))
 
     def depths(self, tokens: int) -> list[int]:
         """The depths for which a slot has room with so many tokens more."""
@@ -149,11 +156,6 @@ class BenchSession:
             return list(wanted)
         fitting = [depth for depth in wanted if depth + tokens <= self.context]
         return fitting or [0]
-
-    def judge(self, name: str, results: Results) -> None:
-        """Keep the gravest word of a run for the bench's verdict."""
-        word = results.verdict.words[0] if results.verdict.words else VALID
-        self.words.setdefault(word, []).append(name)
 
 
 def bench_plan(settings: BenchSettings) -> tuple[Plan, bytes]:
@@ -176,9 +178,9 @@ def bench_plan(settings: BenchSettings) -> tuple[Plan, bytes]:
     return plan_of(parse_yaml(text, faults.source, faults), {}, faults), text.encode()
 
 
-def requests_s(results: Results) -> float:
+def requests_s(run: Run) -> float:
     """From the first request of a run, of its warm-up, to the end of the last."""
-    records = results.run.records
+    records = run.records
     ended = records.where(records.has("last_token_mono_ns"))
     if not len(ended):
         return 0.0

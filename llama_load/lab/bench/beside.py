@@ -13,7 +13,8 @@ from urllib.parse import urlsplit
 from llama_load.analysis.comparison.llama_bench import BenchTest, bench_tests
 from llama_load.ground.errors import UsageError
 from llama_load.ground.own_modules import child_environment
-from llama_load.lab.bench.bench_runs import GENERATE, PROCESS, BenchRun
+from llama_load.lab.bench.bench_runs import BenchRun
+from llama_load.lab.sweep.tests_load import GENERATE, PROCESS
 from llama_load.run_folder.observed.server_description import ServerDescription
 
 PROGRAM = "llama-bench"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from llama_load.lab.bench.bench_block import PostedBench, text_of_estimate
-from llama_load.lab.mean_interval import Estimate
+from llama_load.lab.sweep.mean_interval import MeanInterval
 from llama_load.tables import LEFT, Column, Row, Table
 
 NOT_PROVEN = "no difference proven"
@@ -37,7 +37,7 @@ def compared_table(base: PostedBench, other: PostedBench) -> Table:
     return Table("", heads, rows, style="padded")
 
 
-def _change_against(before: Estimate, after: Estimate) -> str:
+def _change_against(before: MeanInterval, after: MeanInterval) -> str:
     """`+6.1 % (+3.2 to +9.0)`; or that none is proven."""
     if not before.mean:
         return ""

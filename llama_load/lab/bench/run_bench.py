@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
-from llama_load.analysis.results.results import Results
 from llama_load.ground.errors import LlamaLoadError, RunError
 from llama_load.ground.units import quantity
 from llama_load.ground.version import __version__
@@ -21,11 +19,9 @@ from llama_load.lab.bench.bench_figures import (
 )
 from llama_load.lab.bench.bench_runs import (
     ALONE_SHARE,
-    GENERATE,
     LEVELS,
     MOST_ROUNDS,
     MOST_USERS,
-    PROCESS,
     USERS_ANSWER,
     BenchRun,
     Cells,
@@ -53,7 +49,10 @@ from llama_load.lab.bench.beside import (
 from llama_load.lab.bench.served import served, share_met
 from llama_load.lab.sweep.cells import expand
 from llama_load.lab.sweep.folder import open_folder
+from llama_load.lab.sweep.mean_interval import mean_with_interval
 from llama_load.lab.sweep.runner import CellRunner
+from llama_load.lab.sweep.tests_load import GENERATE, PROCESS
+from llama_load.run_folder import Run
 from llama_load.run_folder.vocabulary.verdict_words import VALID, WORDS
 from llama_load.tables.numbers import duration
 
@@ -96,8 +95,8 @@ def run_bench(settings: BenchSettings, out: Path, say: Say) -> BenchResult:
 
 def _one_user(
     bench: BenchSession, speed: Speed
-) -> tuple[list[AloneFigure], Results | None]:
-    """The tests of one user, and the results of the first test of tg."""
+) -> tuple[list[AloneFigure], Run | None]:
+    """The tests of one user, and the run of the first test of tg."""
     total_s = bench.settings.time_s
     lengths = chosen_lengths(speed, total_s)
     depths = bench.depths(sum(lengths) + MARGIN)
@@ -109,22 +108,21 @@ def _one_user(
         bench.left_out.append(f"one user at {_first_few(left_out)}")
 
     figures = []
-    decode: Results | None = None
+    decode: Run | None = None
     for run in runs:
         try:
-            results, took_s = bench.results(run)
+            ended, took_s = bench.ended(run)
         except RunError as error:
             bench.notes.append(str(error))
             continue
         if run.kind == PROCESS and not run.depth:
-            speed.prefill_tok_per_s = _measured_rate(results, speed.prefill_tok_per_s)
-        speed.correct(run, took_s, requests_s(results))
-        bench.judge(run.name, results)
+            speed.prefill_tok_per_s = _measured_rate(ended, speed.prefill_tok_per_s)
+        speed.correct(run, took_s, requests_s(ended))
         bench.tests.append(run)
         if run.kind == GENERATE and decode is None:
-            decode = results
+            decode = ended
 
-        figure = alone_figure(results.run.records.measured(), run)
+        figure = alone_figure(ended.records.measured(), run)
         if figure is None:
             bench.notes.append(f"{run.name}: no answer shows it")
             continue
@@ -133,9 +131,9 @@ def _one_user(
     return figures, decode
 
 
-def _measured_rate(results: Results, before: float) -> float:
+def _measured_rate(ended: Run, before: float) -> float:
     """Prompt tokens per second of a run of one user; `before`, where it shows none."""
-    ok = results.run.records.measured().ok()
+    ok = ended.records.measured().ok()
     seconds = ok.numbers("ttft_ms").sum() / 1e3
     tokens = ok.numbers("prompt_tokens").sum()
     rate = float(tokens / seconds) if seconds > 0 else 0.0
@@ -191,14 +189,13 @@ def _levels_left_out(cells: Cells) -> list[str]:
 def _users_at(bench: BenchSession, speed: Speed, run: BenchRun) -> UsersFigure | None:
     """Run it; None: it failed, or shows nothing, which is noted."""
     try:
-        results, took_s = bench.results(run)
+        ended, took_s = bench.ended(run)
     except RunError as error:
         bench.notes.append(str(error))
         return None
-    speed.correct(run, took_s, requests_s(results))
-    bench.judge(run.name, results)
+    speed.correct(run, took_s, requests_s(ended))
 
-    figure = users_figure(results.run.records.measured(), run)
+    figure = users_figure(ended.records.measured(), run)
     if figure is None:
         bench.notes.append(f"{run.name}: no round was answered whole")
     return figure
@@ -214,14 +211,12 @@ def _say_figure(bench: BenchSession, figure: UsersFigure) -> None:
     )
 
 
-def _run_llama_bench_beside(
-    bench: BenchSession, decode: Results, alone_s: float
-) -> None:
+def _run_llama_bench_beside(bench: BenchSession, decode: Run, alone_s: float) -> None:
     """What llama-bench measures, where it can be run; at all depths if there is time.
 
     `alone_s`: how long the tests of one user took.
     """
-    manifest = decode.run.manifest
+    manifest = decode.manifest
     tests = [run for run in bench.tests if not run.depth]
     depths = sorted({run.depth for run in bench.tests})
     if not manifest.servers or not manifest.targets:
@@ -243,22 +238,18 @@ def _run_llama_bench_beside(
         bench.notes.append(f"not compared with llama-bench: {error}")
         return
 
-    ok = decode.run.records.measured().ok()
+    ok = decode.records.measured().ok()
     tpot_ms = ok.numbers("tpot_ms")
     steps = ok.numbers("output_tokens") - 1
     server_ms = ok.numbers("server_predict_ms") / steps
     bench.beside = speeds(theirs)
-    sentence = decode_sentence(
-        theirs, _mean_of_known(tpot_ms.tolist()), _mean_of_known(server_ms.tolist())
-    )
+    client = mean_with_interval(tpot_ms)
+    server = mean_with_interval(server_ms)
+    client_ms = None if client is None else client.mean
+    server_own_ms = None if server is None else server.mean
+    sentence = decode_sentence(theirs, client_ms, server_own_ms)
     if sentence is not None:
         bench.notes.append(sentence)
-
-
-def _mean_of_known(values: Sequence[float]) -> float | None:
-    """The mean of those that are known."""
-    known = [value for value in values if math.isfinite(value)]
-    return sum(known) / len(known) if known else None
 
 
 def _notes_of_bench(bench: BenchSession) -> list[str]:

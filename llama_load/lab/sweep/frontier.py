@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from llama_load.analysis.reports.html.charts import Chart, Figure, Key, colour
 from llama_load.analysis.reports.html.plot import source
 from llama_load.ground.languages import Translate
-from llama_load.lab.mean_interval import Estimate, mean_with_interval
+from llama_load.lab.sweep.mean_interval import MeanInterval, mean_with_interval
 from llama_load.lab.sweep.rows import NOT_SEEN, Row
 from llama_load.outside.foreign_text import printable
 
@@ -29,8 +29,8 @@ class Point:
     """A setting with a load: tokens/s of one user and per GPU."""
 
     name: str
-    one_user: Estimate
-    per_gpu: Estimate
+    one_user: MeanInterval
+    per_gpu: MeanInterval
 
     @property
     def means(self) -> tuple[float, float]:

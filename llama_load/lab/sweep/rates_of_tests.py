@@ -29,7 +29,7 @@ def rates_of_test(records: Records, test: str) -> tuple[list[float], bool]:
         if kind == PROCESS:
             by_server, by_client = _processing_rates(ok, tokens)
         else:
-            by_server, by_client = _decoding_rates(ok)
+            by_server, by_client = decoding_rates(ok)
 
     if len(by_server):
         return by_server.tolist(), False
@@ -50,11 +50,13 @@ def _processing_rates(ok: Records, tokens: int) -> tuple[Rates, Rates]:
     return _known_rates(by_server[is_whole]), _known_rates(by_client[is_whole])
 
 
-def _decoding_rates(ok: Records) -> tuple[Rates, Rates]:
-    """By the server's times and by the client's."""
+def decoding_rates(ok: Records) -> tuple[Rates, Rates]:
+    """Tokens per second of each answer, by the server's times and by the client's; without those
+    that have none."""
     steps = ok.numbers("output_tokens") - 1
-    by_server = steps / ok.numbers("server_predict_ms") * 1e3
-    by_client = 1e3 / ok.numbers("tpot_ms")
+    with np.errstate(divide="ignore", invalid="ignore"):
+        by_server = steps / ok.numbers("server_predict_ms") * 1e3
+        by_client = 1e3 / ok.numbers("tpot_ms")
     return _known_rates(by_server), _known_rates(by_client)
 
 

@@ -12,7 +12,7 @@ ppN processes N prompt tokens, tgN generates N tokens.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from llama_load.lab.sweep.grammar import TEST
@@ -22,6 +22,7 @@ from llama_load.lab.sweep.plan import FlagValues, Load
 REQUESTS = 5  # llama-bench's own number of repetitions
 SHORT_PROMPT = 8  # a prompt must have some text; llama-bench starts tg with BOS alone
 PROCESS = "pp"
+GENERATE = "tg"
 
 
 def parse_test(test: str) -> tuple[str, int]:
@@ -39,11 +40,26 @@ def loads_of_tests(
     loads = []
     for depth in depths:
         for test in tests:
-            label = f"{test} @ d{depth}" if depth else test
             loads.append(
-                Load(label, merged(_flags(test, depth), flags), test, depth, **rest)
+                Load(
+                    test_label(test, depth),
+                    merged(_flags(test, depth), flags),
+                    test,
+                    depth,
+                    **rest,
+                )
             )
     return loads
+
+
+def test_label(test: str, depth: int) -> str:
+    """As llama-bench prints it: `pp512 @ d4096`."""
+    return f"{test} @ d{depth}" if depth else test
+
+
+def as_lists(flags: Mapping[str, Any]) -> FlagValues:
+    """Flags with one value each, as a plan has them."""
+    return {name: [value] for name, value in flags.items()}
 
 
 def _flags(test: str, depth: int) -> FlagValues:
@@ -63,8 +79,4 @@ def _flags(test: str, depth: int) -> FlagValues:
         flags["output-len"] = 1
         if depth:
             flags["prefix-len"] = depth
-    lists = {}
-    for name, value in flags.items():
-        lists[name] = [value]
-
-    return lists
+    return as_lists(flags)

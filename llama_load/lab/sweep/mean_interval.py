@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
+from llama_load.analysis.statistics.statistics import CONFIDENCE
+from llama_load.lab.sweep.estimate import estimate
 from llama_load.run_folder.arithmetic.student_t import t_quantile
-
-WITHIN_95 = 0.975
 
 
 @dataclass(frozen=True, slots=True)
-class Estimate:
+class MeanInterval:
     """A mean and half the width of its interval; None: too few values for one."""
 
     mean: float
@@ -32,18 +29,13 @@ class Estimate:
         return self.mean + (self.half or 0.0)
 
 
-def mean_with_interval(
-    values: Sequence[float] | NDArray[np.float64],
-) -> Estimate | None:
+def mean_with_interval(values: Iterable[float]) -> MeanInterval | None:
     """The mean of independent values with its interval of 95 %; None without a value."""
-    known = np.asarray(values, dtype=np.float64)
-    known = known[np.isfinite(known)]
-    count = len(known)
-    if not count:
+    known = [value for value in values if math.isfinite(value)]
+    found = estimate(known)
+    if found is None:
         return None
-
-    mean = float(known.mean())
-    if count < 2:
-        return Estimate(mean, None)
-    error = float(known.std(ddof=1)) / math.sqrt(count)
-    return Estimate(mean, t_quantile(WITHIN_95, count - 1) * error)
+    if found.std is None:
+        return MeanInterval(found.mean, None)
+    t = t_quantile(1 - (1 - CONFIDENCE) / 2, found.count - 1)
+    return MeanInterval(found.mean, t * found.std / math.sqrt(found.count))
